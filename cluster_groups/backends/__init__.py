@@ -1,0 +1,1 @@
+"""What makes Ray clusters: local processes today, KubeRay with the Kubernetes issue."""

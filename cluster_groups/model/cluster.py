@@ -1,0 +1,156 @@
+"""A Ray cluster Muster knows: what was asked for, where it stands, and what was seen of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from kernel.reasons import Reason
+from kernel.resources import ANY_GPU, Resources, total
+from kernel.states import Transitions
+
+HEAD_GROUP = "head"
+
+
+class ClusterKind(StrEnum):
+    MANAGED = "managed"
+    """Made, started, stopped and deleted by Muster through a backend."""
+    ATTACHED = "attached"
+    """Someone else's; Muster only talks to it."""
+
+
+class ClusterState(StrEnum):
+    CREATED = "CREATED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+    """Never shown: the row is kept so that the history of its runs still has a name."""
+
+
+CLUSTER_TRANSITIONS: Transitions[ClusterState] = {
+    ClusterState.CREATED: frozenset({ClusterState.STARTING, ClusterState.DELETING}),
+    ClusterState.STARTING: frozenset(
+        {ClusterState.RUNNING, ClusterState.FAILED, ClusterState.STOPPING, ClusterState.DELETING}
+    ),
+    ClusterState.RUNNING: frozenset({ClusterState.STOPPING, ClusterState.FAILED, ClusterState.DELETING}),
+    ClusterState.STOPPING: frozenset({ClusterState.STOPPED, ClusterState.DELETING}),
+    ClusterState.STOPPED: frozenset({ClusterState.STARTING, ClusterState.DELETING}),
+    ClusterState.FAILED: frozenset({ClusterState.STARTING, ClusterState.STOPPING, ClusterState.DELETING}),
+    ClusterState.DELETING: frozenset({ClusterState.DELETED}),
+    ClusterState.DELETED: frozenset(),
+}
+
+EDITABLE = frozenset({ClusterState.CREATED, ClusterState.STOPPED, ClusterState.FAILED})
+"""A changed configuration takes effect at the next start, so it may change only while nothing runs."""
+
+HOLDS_RESOURCES = frozenset(
+    {ClusterState.STARTING, ClusterState.RUNNING, ClusterState.STOPPING, ClusterState.FAILED, ClusterState.DELETING}
+)
+"""States in which a managed cluster counts against its resource group (requirements A19)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSpec:
+    cpu: float = 2
+    memory_gib: float = 4
+    gpu: int = 0
+    gpu_type: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def resources(self) -> Resources:
+        gpu = {self.gpu_type or ANY_GPU: float(self.gpu)} if self.gpu else {}
+        return Resources(cpu=self.cpu, memory_gib=self.memory_gib, gpu=gpu)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerGroup(NodeSpec):
+    name: str
+    min_instances: int = 1
+    max_instances: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSpec:
+    """What a backend needs to make the cluster. `id` is the seed of every outside name."""
+
+    id: str
+    name: str
+    head: NodeSpec
+    worker_groups: tuple[WorkerGroup, ...]
+    image: str | None = None
+    advanced_parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def minimum(self) -> Resources:
+        """Head plus every worker group at its least."""
+        return total([self.head.resources, *(group.resources * group.min_instances for group in self.worker_groups)])
+
+    @property
+    def minimum_nodes(self) -> int:
+        return 1 + sum(group.min_instances for group in self.worker_groups)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """How Muster reaches a cluster's Jobs API; the token is Ray's own, None where the cluster has none."""
+
+    address: str
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint(address={self.address!r})"  # a token must not reach a log by way of a repr
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One Ray node as the cluster itself tells. `group` is "head" or the worker group's name, None if unknown."""
+
+    id: str
+    ip: str
+    group: str | None
+    alive: bool
+    is_head: bool
+    total: Resources
+    available: Resources | None = None
+
+
+class Phase(StrEnum):
+    """Where a backend stands with one cluster."""
+
+    ABSENT = "absent"
+    """Nothing of it is left: no process, no pod, no file of a run."""
+    STARTING = "starting"
+    UP = "up"
+    """The head answers and every minimum worker was started."""
+    STOPPING = "stopping"
+    BROKEN = "broken"
+    """It cannot come up or has fallen down; `reason` says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observed:
+    """What a backend sees. `nodes_up` of `nodes_wanted` counts processes or pods, head included."""
+
+    phase: Phase
+    nodes_up: int = 0
+    nodes_wanted: int = 0
+    reason: Reason | None = None
+    endpoint: Endpoint | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeResult:
+    """One look at a cluster through its own HTTP. `failure` is None when every check passed."""
+
+    at: datetime
+    failure: Reason | None = None
+    ray_version: str | None = None
+    python_version: str | None = None
+    nodes: tuple[Node, ...] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,154 @@
+"""One way to the database, on SQLite and PostgreSQL: `read()` for looking, `write()` for one committed unit of work.
+
+SQLite gets WAL, full durability and exactly one writing connection, so that writers queue in order instead of
+failing as "database is locked".
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, MetaData, event, text, update
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+from kernel.errors import Unavailable
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC in Python; `timestamptz` on PostgreSQL, naive UTC text on SQLite."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        del dialect
+        return value if value is None or value.tzinfo else value.replace(tzinfo=UTC)
+
+
+Serial = BigInteger().with_variant(Integer(), "sqlite")
+"""A counting key: SQLite counts only plain INTEGER primary keys."""
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own declaration point
+        datetime: UtcDateTime,
+        dict[str, Any]: JSON,
+        list[Any]: JSON,
+    }
+
+
+class Named:
+    """Columns every resource has (api.md §1). `version` guards concurrent changes, whoever makes them."""
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    created_at: Mapped[datetime]
+    created_by: Mapped[str]
+    version: Mapped[int] = mapped_column(default=1)
+
+
+class Database:
+    """The engines of one installation. `url` as SQLAlchemy writes it, without a driver: `sqlite:///f`, `postgresql://…`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = _with_driver(url)
+        self.dialect = self.url.get_dialect().name
+        if self.dialect == "sqlite":
+            self._writer = _sqlite_engine(self.url, begin="BEGIN IMMEDIATE", pool_size=1)
+            self._reader = _sqlite_engine(self.url, begin="BEGIN", pool_size=4)
+        else:
+            self._writer = self._reader = create_async_engine(
+                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True
+            )
+
+    @property
+    def engine(self) -> AsyncEngine:
+        return self._writer
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncSession]:
+        async with AsyncSession(self._reader, expire_on_commit=False, autoflush=False) as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        """Commits when the block ends, rolls back when it raises; then, after a commit, runs what `after_commit` took."""
+        async with AsyncSession(self._writer, expire_on_commit=False) as session:
+            async with session.begin():
+                yield session
+            for callback in session.info.get("after_commit", ()):
+                callback()
+
+    async def ping(self) -> None:
+        try:
+            async with self.read() as session:
+                await session.execute(text("SELECT 1"))
+        except (DBAPIError, OSError, TimeoutError) as error:
+            raise Unavailable("DATABASE_UNREACHABLE", reason=str(error.__cause__ or error)) from error
+
+    async def close(self) -> None:
+        await self._writer.dispose()
+        if self._reader is not self._writer:
+            await self._reader.dispose()
+
+
+def after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
+    """Run `callback` once this unit of work is durable (a hint to a loop, say); never when it is rolled back."""
+    session.info.setdefault("after_commit", []).append(callback)
+
+
+async def guarded_update(
+    session: AsyncSession, row: type[Any], key: str, version: int, **values: Any
+) -> bool:
+    """Write `values` if nobody has changed the row since it was read at `version`. False: drop the result, look again."""
+    statement = (
+        update(row)
+        .where(row.id == key, row.version == version)
+        .values(version=version + 1, **values)
+        .returning(row.id)
+        .execution_options(synchronize_session=False)
+    )
+    return (await session.execute(statement)).scalar_one_or_none() is not None
+
+
+def _with_driver(url: str) -> Any:
+    parsed = make_url(url)
+    driver = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}.get(parsed.drivername)
+    return parsed.set(drivername=driver) if driver else parsed
+
+
+def _sqlite_engine(url: Any, *, begin: str, pool_size: int) -> AsyncEngine:
+    engine = create_async_engine(url, pool_size=pool_size, max_overflow=0, pool_timeout=60)
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # SQLAlchemy, not the driver, says BEGIN
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

@@ -1,0 +1,56 @@
+"""Amounts of cpu, memory and accelerators by type, as one vector."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_NO_GPU: Mapping[str, float] = MappingProxyType({})
+ANY_GPU = "GPU"
+"""The type of accelerators whose maker and model nobody named."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """cpu and gpu in counts, memory in GiB (2**30 bytes)."""
+
+    cpu: float = 0
+    memory_gib: float = 0
+    gpu: Mapping[str, float] = field(default=_NO_GPU)
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return self._merge(other, 1)
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        return self._merge(other, -1)
+
+    def __mul__(self, times: int) -> "Resources":
+        gpu = {name: count * times for name, count in self.gpu.items()}
+        return Resources(cpu=self.cpu * times, memory_gib=self.memory_gib * times, gpu=gpu)
+
+    def fits_in(self, room: "Resources") -> bool:
+        return not self.beyond(room)
+
+    def beyond(self, room: "Resources") -> dict[str, tuple[float, float]]:
+        """What is asked above the room: `{dimension: (asked, there)}`; GPU dimensions are named `gpu.<TYPE>`."""
+        asked, there = self.flat(), room.flat()
+        return {
+            name: (amount, there.get(name, 0))
+            for name, amount in asked.items()
+            if amount > 0 and amount > there.get(name, 0) + 1e-9
+        }
+
+    def flat(self) -> dict[str, float]:
+        gpus = {f"gpu.{name}": count for name, count in self.gpu.items()}
+        return {"cpu": self.cpu, "memory_gib": self.memory_gib, **gpus}
+
+    def _merge(self, other: "Resources", sign: int) -> "Resources":
+        names = sorted({*self.gpu, *other.gpu})
+        return Resources(
+            cpu=self.cpu + sign * other.cpu,
+            memory_gib=self.memory_gib + sign * other.memory_gib,
+            gpu={name: self.gpu.get(name, 0) + sign * other.gpu.get(name, 0) for name in names},
+        )
+
+
+def total(amounts: Iterable[Resources]) -> Resources:
+    return sum(amounts, start=Resources())
