@@ -116,9 +116,7 @@ def after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
     session.info.setdefault("after_commit", []).append(callback)
 
 
-async def guarded_update(
-    session: AsyncSession, row: type[Any], key: str, version: int, **values: Any
-) -> bool:
+async def guarded_update(session: AsyncSession, row: type[Any], key: str, version: int, **values: Any) -> bool:
     """Write `values` if nobody has changed the row since it was read at `version`. False: drop the result, look again."""
     statement = (
         update(row)

@@ -52,6 +52,4 @@ def audit(
     session: AsyncSession, action: str, target: tuple[str, str], *, at: datetime, actor: str, **detail: Any
 ) -> None:
     """`target` is (type, name or id), `action` a verb: `audit(session, "create", ("job", "train"), …)`."""
-    session.add(
-        AuditRow(at=at, actor=actor, action=action, target_type=target[0], target=target[1], detail=detail)
-    )
+    session.add(AuditRow(at=at, actor=actor, action=action, target_type=target[0], target=target[1], detail=detail))

@@ -66,19 +66,11 @@ class Lease:
         now = self._clock.now()
         try:
             async with self._database.write() as session:
-                row = (
-                    await session.execute(select(LeaseRow).where(LeaseRow.name == self._name))
-                ).scalar_one_or_none()
+                row = (await session.execute(select(LeaseRow).where(LeaseRow.name == self._name))).scalar_one_or_none()
                 if row is None:
-                    session.add(
-                        LeaseRow(name=self._name, holder=str(self._holder), expires_at=now + self._ttl)
-                    )
+                    session.add(LeaseRow(name=self._name, holder=str(self._holder), expires_at=now + self._ttl))
                     return True
-                free = (
-                    row.holder == str(self._holder)
-                    or row.expires_at <= now
-                    or Holder.parse(row.holder).is_gone()
-                )
+                free = row.holder == str(self._holder) or row.expires_at <= now or Holder.parse(row.holder).is_gone()
                 if not free:
                     return False
                 taken = await session.execute(

@@ -136,7 +136,7 @@ class Loop:
         try:
             async with self._database.read() as session:
                 keys = await self.reconciler.list_keys(session)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop
             self._note_failure("*", error)
             return
         for key in keys:
@@ -179,7 +179,7 @@ class Loop:
             self._failures.pop(key, None)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop
             again = self._note_failure(key, error)
         finally:
             self._busy.discard(key)

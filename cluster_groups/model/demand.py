@@ -1,0 +1,47 @@
+"""What a run asks of a cluster, and what a cluster has to give; no word of rayjobs in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cluster_groups.model.cluster import ClusterKind, ClusterState, Node
+from cluster_groups.model.health import HealthStatus
+from kernel.reasons import Reason
+from kernel.resources import Resources
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demand:
+    """`resources.gpu` is keyed by the one type asked for, or by any type when `gpu_types` is empty."""
+
+    resources: Resources = field(default_factory=Resources)
+    gpu_types: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ray_version: str | None = None
+    python_version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterView:
+    """A cluster as admission sees it. `state_reason` and `health_failure` tell people why it takes no work."""
+
+    id: str
+    name: str
+    kind: ClusterKind
+    state: ClusterState
+    health: HealthStatus
+    cordoned: bool = False
+    resource_group: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    head_memory_gib: float = 4
+    max_runs: int | None = None
+    ray_version: str | None = None
+    python_version: str | None = None
+    state_reason: Reason | None = None
+    health_failure: Reason | None = None
+    on_demand: bool = False
+    """Made for one run; nobody else may use it."""
+
+    @property
+    def total(self) -> Resources:
+        return sum((node.total for node in self.nodes if node.alive), start=Resources())

@@ -1,0 +1,35 @@
+"""What the probes of a cluster add up to (policy.md §3)."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from kernel.reasons import Reason
+
+
+class HealthStatus(StrEnum):
+    PENDING = "PENDING"
+    """Not yet seen to pass since it was made, started or edited."""
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    UNKNOWN = "UNKNOWN"
+    """No result for a while: no new work, nothing moved away either."""
+    FLAPPING = "FLAPPING"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """A verdict with what it was judged from, so that the next one can be a plain function of this and a new result.
+
+    `passes` and `misses` count in a row; `passing_since` is the first pass of the present row of passes;
+    `changes` are the instants of the last changes between HEALTHY and UNHEALTHY.
+    """
+
+    status: HealthStatus = HealthStatus.PENDING
+    since: datetime
+    last_result_at: datetime | None = None
+    passes: int = 0
+    misses: int = 0
+    passing_since: datetime | None = None
+    changes: tuple[datetime, ...] = ()
+    failure: Reason | None = None

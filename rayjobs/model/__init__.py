@@ -1,0 +1,1 @@
+"""The values of jobs, runs and attempts."""

@@ -1,0 +1,156 @@
+"""A run is one execution of one revision; an attempt is one try of it on one cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from kernel.states import Transitions, finals
+
+
+class RunState(StrEnum):
+    SUBMITTED = "SUBMITTED"
+    """Stored, not yet looked at by admission."""
+    WAITING = "WAITING"
+    """Looked at; its condition says what it waits for."""
+    STARTING = "STARTING"
+    """It has its place; cluster, environment and driver are being made ready."""
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    QUEUE_TIMEOUT = "QUEUE_TIMEOUT"
+
+
+RUN_TRANSITIONS: Transitions[RunState] = {
+    RunState.SUBMITTED: frozenset(
+        {RunState.WAITING, RunState.STARTING, RunState.FAILED, RunState.STOPPED, RunState.QUEUE_TIMEOUT}
+    ),
+    RunState.WAITING: frozenset({RunState.STARTING, RunState.FAILED, RunState.STOPPED, RunState.QUEUE_TIMEOUT}),
+    RunState.STARTING: frozenset(
+        {RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}
+    ),
+    RunState.RUNNING: frozenset({RunState.STOPPING, RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}),
+    RunState.STOPPING: frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}),
+    RunState.SUCCEEDED: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.STOPPED: frozenset(),
+    RunState.QUEUE_TIMEOUT: frozenset(),
+}
+
+RUN_FINALS = finals(RUN_TRANSITIONS)
+WAITING_STATES = frozenset({RunState.SUBMITTED, RunState.WAITING})
+PLACED_STATES = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
+"""States in which a run holds room on a cluster."""
+
+
+class EndClass(StrEnum):
+    """Who has to act on an end; the retry table of requirements §2.3 is by these."""
+
+    COMPLETED = "completed"
+    USER = "user"
+    PLATFORM = "platform"
+    ENVIRONMENT = "environment"
+    PLACEMENT = "placement"
+    LOST = "lost"
+    STOPPED = "stopped"
+    TIMEOUT = "timeout"
+
+
+class EndCode(StrEnum):
+    ALL_TASKS_DONE = "ALL_TASKS_DONE"
+    EXIT_NONZERO = "EXIT_NONZERO"
+    SIGNAL = "SIGNAL"
+    BY_USER = "BY_USER"
+    FORCED = "FORCED"
+    """Its cluster was stopped or deleted under it, on somebody's word."""
+    STOPPED_OUTSIDE = "STOPPED_OUTSIDE"
+    """Stopped on the cluster, past Muster."""
+    RUNTIME_ENV_FAILED = "RUNTIME_ENV_FAILED"
+    PACKAGE_MISSING = "PACKAGE_MISSING"
+    DRIVER_NOT_STARTED = "DRIVER_NOT_STARTED"
+    DRIVER_LOST = "DRIVER_LOST"
+    """Ray's supervisor of the driver died."""
+    SUBMIT_REFUSED = "SUBMIT_REFUSED"
+    CLUSTER_START_FAILED = "CLUSTER_START_FAILED"
+    START_TIMEOUT = "START_TIMEOUT"
+    HEAD_LOST = "HEAD_LOST"
+    NODE_LOST = "NODE_LOST"
+    CLUSTER_LOST = "CLUSTER_LOST"
+    CLUSTER_DELETED = "CLUSTER_DELETED"
+    MAX_RUNTIME = "MAX_RUNTIME"
+    MAX_WAIT = "MAX_WAIT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """Why a run or an attempt is over. `params` fill the texts `detail` and `advice` of the code."""
+
+    end_class: EndClass
+    code: EndCode
+    exit_code: int | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def run_state(self) -> RunState:
+        if self.end_class is EndClass.COMPLETED:
+            return RunState.SUCCEEDED
+        if self.end_class is EndClass.STOPPED:
+            return RunState.STOPPED
+        return RunState.QUEUE_TIMEOUT if self.code is EndCode.MAX_WAIT else RunState.FAILED
+
+
+class AttemptState(StrEnum):
+    """The steps of one try. Each is stored before its act, so that a restart takes up where it was."""
+
+    CLUSTER = "CLUSTER"
+    """Waiting for the cluster made for this run to come up (on_demand only)."""
+    DELIVERING = "DELIVERING"
+    """Package and runner are brought to the cluster."""
+    POSTING = "POSTING"
+    """The submission may be on its way: from here on only the cluster can say whether it exists."""
+    PENDING = "PENDING"
+    """Accepted by Ray, no driver yet."""
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    """A stop was asked for; Ray has not confirmed that everything is gone."""
+    COLLECTING = "COLLECTING"
+    """Over on the cluster; the rest of its log is being copied."""
+    RELEASING = "RELEASING"
+    """Its own cluster is being deleted (on_demand only), or Ray's record of it."""
+    ENDED = "ENDED"
+
+
+ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
+    AttemptState.CLUSTER: frozenset({AttemptState.DELIVERING, AttemptState.RELEASING}),
+    AttemptState.DELIVERING: frozenset({AttemptState.POSTING, AttemptState.RELEASING}),
+    AttemptState.POSTING: frozenset(
+        {AttemptState.PENDING, AttemptState.STOPPING, AttemptState.COLLECTING, AttemptState.RELEASING}
+    ),
+    AttemptState.PENDING: frozenset({AttemptState.RUNNING, AttemptState.STOPPING, AttemptState.COLLECTING}),
+    AttemptState.RUNNING: frozenset({AttemptState.STOPPING, AttemptState.COLLECTING}),
+    AttemptState.STOPPING: frozenset({AttemptState.COLLECTING}),
+    AttemptState.COLLECTING: frozenset({AttemptState.RELEASING}),
+    AttemptState.RELEASING: frozenset({AttemptState.ENDED}),
+    AttemptState.ENDED: frozenset(),
+}
+
+ON_RAY = frozenset({AttemptState.POSTING, AttemptState.PENDING, AttemptState.RUNNING, AttemptState.STOPPING})
+"""States in which a driver of this attempt may exist on the cluster."""
+
+
+def submission_id(run_id: str, epoch: int) -> str:
+    """The attempt's name on Ray, derived so that it is the same after any restart (design.md §1)."""
+    return f"{run_id}-a{epoch}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """What a waiting run waits for (or, CLUSTER_LOST, what a running one has lost)."""
+
+    code: str
+    owner: str
+    params: Mapping[str, Any]
+    since: datetime

@@ -1,0 +1,157 @@
+"""Rows of jobs, runs, attempts and their logs."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from kernel.db import Base, Named
+
+_LIVE = text("deleted_at IS NULL")
+_UNSETTLED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'STOPPED', 'QUEUE_TIMEOUT')")
+_NOT_ENDED = text("state != 'ENDED'")
+
+
+class JobRow(Named, Base):
+    """The columns repeat what lists filter and sort by; the whole definition is in the current revision."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("uq_jobs_live_name", "name", unique=True, sqlite_where=_LIVE, postgresql_where=_LIVE),
+        Index(None, "origin", "created_at"),
+    )
+
+    name: Mapped[str]
+    origin: Mapped[str]
+    revision: Mapped[int] = mapped_column(default=1)
+    run_mode: Mapped[str]
+    package_id: Mapped[str | None] = mapped_column(index=True)
+    deleted_at: Mapped[datetime | None]
+
+
+class JobRevisionRow(Base):
+    __tablename__ = "job_revisions"
+    __table_args__ = (UniqueConstraint("job_id", "revision"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    revision: Mapped[int]
+    spec: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str]
+
+
+class RunRow(Named, Base):
+    """`queue` names the queue it waits in (`resource_group/x`, `cluster/x`, `cluster_group/x`)."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index(None, "created_at", "id"),
+        Index(None, "state", "created_at", "id"),
+        Index(None, "job_id", "created_at", "id"),
+        Index(None, "cluster", "created_at", "id"),
+        Index(None, "cluster_group", "created_at", "id"),
+        Index(None, "resource_group", "created_at", "id"),
+        Index(None, "created_by", "created_at", "id"),
+        Index("ix_runs_unsettled", "state", sqlite_where=_UNSETTLED, postgresql_where=_UNSETTLED),
+        Index("uq_runs_target_client_id", "queue", "client_id", unique=True),
+    )
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    job_revision: Mapped[int]
+    job_name: Mapped[str]
+    run_mode: Mapped[str]
+    origin: Mapped[str]
+    client_id: Mapped[str | None]
+    """The submission id the Ray Jobs client chose or was given; unique per target."""
+    queue: Mapped[str]
+    priority: Mapped[int | None]
+    max_wait_s: Mapped[int | None]
+    resource_package: Mapped[str | None]
+    resource_group: Mapped[str | None]
+    cluster: Mapped[str | None]
+    """Where it goes or went; for a group unknown until placed."""
+    cluster_id: Mapped[str | None] = mapped_column(index=True)
+    cluster_group: Mapped[str | None]
+    state: Mapped[str]
+    condition: Mapped[dict[str, Any] | None]
+    end: Mapped[dict[str, Any] | None]
+    epoch: Mapped[int] = mapped_column(default=0)
+    """Epoch of the latest attempt; 0 before the first."""
+    stop_requested_by: Mapped[str | None]
+    stop_code: Mapped[str | None]
+    enqueued_at: Mapped[datetime]
+    allocated_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class RunTagRow(Base):
+    """Tags of a run's job as they were when it was submitted, for the filter `tag=key:value`."""
+
+    __tablename__ = "run_tags"
+    __table_args__ = (Index(None, "key", "value", "run_id"),)
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    value: Mapped[str]
+
+
+class AttemptRow(Base):
+    """`id` is the Ray submission id."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (
+        UniqueConstraint("run_id", "epoch"),
+        Index("ix_attempts_not_ended", "cluster_id", "state", sqlite_where=_NOT_ENDED, postgresql_where=_NOT_ENDED),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(default=1)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    epoch: Mapped[int]
+    cluster_id: Mapped[str]
+    cluster: Mapped[str]
+    demand: Mapped[dict[str, Any]]
+    """What the ledger counts for it on that cluster."""
+    state: Mapped[str]
+    state_since: Mapped[datetime]
+    created_at: Mapped[datetime]
+    posted_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    lost_since: Mapped[datetime | None]
+    """Since when the cluster has not answered for it."""
+    driver_address: Mapped[str | None]
+    """HTTP address of the node agent that serves the driver's log."""
+    end: Mapped[dict[str, Any] | None]
+
+
+class LogRow(Base):
+    """How far one log of an attempt has been copied; `task_group` is empty for the driver."""
+
+    __tablename__ = "logs"
+
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True)
+    task_group: Mapped[str] = mapped_column(primary_key=True, default="")
+    task: Mapped[int] = mapped_column(primary_key=True, default=0)
+    size_bytes: Mapped[int] = mapped_column(default=0)
+    """Length of the source so far, whether or not its middle was dropped."""
+    segments: Mapped[list[Any]]
+    """`[[offset, length], …]` of the stored pieces, in order."""
+    complete: Mapped[bool] = mapped_column(default=False)
+    note: Mapped[str | None]
+    """Why the rest is missing, when it is."""
+
+
+class DecisionRow(Base):
+    """Why a run went, waits or failed where it did (policy.md §6); written when the answer changes."""
+
+    __tablename__ = "decisions"
+    __table_args__ = (Index(None, "run_id", "seq"),)
+
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    evaluated_at: Mapped[datetime]
+    decision: Mapped[dict[str, Any]]
