@@ -1,1 +1,1 @@
-"""The shared floor: errors, ids, clock, states, database, leases, events and the reconcile loop. Knows no product noun."""
+"""The shared floor: errors, ids, states, database, leases, events, the reconcile loop. Knows no product noun."""

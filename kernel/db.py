@@ -67,7 +67,7 @@ class Named:
 
 
 class Database:
-    """The engines of one installation. `url` as SQLAlchemy writes it, without a driver: `sqlite:///f`, `postgresql://…`."""
+    """The engines of one installation. `url` as SQLAlchemy writes it, less the driver: `sqlite:///f`, `postgresql://…`."""
 
     def __init__(self, url: str) -> None:
         self.url = _with_driver(url)
@@ -91,7 +91,7 @@ class Database:
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[AsyncSession]:
-        """Commits when the block ends, rolls back when it raises; then, after a commit, runs what `after_commit` took."""
+        """Commits when the block ends, rolls back when it raises; after a commit, runs what `after_commit` took."""
         async with AsyncSession(self._writer, expire_on_commit=False) as session:
             async with session.begin():
                 yield session

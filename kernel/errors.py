@@ -88,7 +88,7 @@ class Unavailable(MusterError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One finding of a validation: an error when collected by `raise_problems`, a warning when answered beside a result."""
+    """One finding of a validation: an error once raised by `raise_problems`, a warning when answered beside a result."""
 
     code: str
     pointer: str | None = None

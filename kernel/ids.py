@@ -1,4 +1,4 @@
-"""Prefixed, sortable ids (`run_01k…`): a ULID in lower case, so that they fit Ray submission ids and Kubernetes names."""
+"""Prefixed, sortable ids (`run_01k…`): a ULID in lower case, fit for Ray submission ids and Kubernetes names."""
 
 import re
 

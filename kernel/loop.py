@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.clock import Clock
-from kernel.db import Database
+from kernel.db import Database, after_commit
 
 SnapshotT = TypeVar("SnapshotT")
 PlanT = TypeVar("PlanT")
@@ -85,6 +85,23 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     @abstractmethod
     def again_s(self, plan: PlanT, outcome: OutcomeT) -> float | None:
         """Seconds until the next look; None: when hinted or relisted."""
+
+
+class Hints:
+    """Lets a service wake a loop by name once its change is committed; without loops in this process it is silent."""
+
+    def __init__(self) -> None:
+        self._loops: dict[str, Loop] = {}
+
+    def connect(self, loop: "Loop") -> None:
+        self._loops[loop.reconciler.name] = loop
+
+    def send(self, session: AsyncSession, loop: str, key: str) -> None:
+        after_commit(session, lambda: self.send_now(loop, key))
+
+    def send_now(self, loop: str, key: str) -> None:
+        if loop in self._loops:
+            self._loops[loop].hint(key)
 
 
 class Loop:

@@ -27,7 +27,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirements:
-    """What a plain job of modes 2 and 3 is charged and matched by. All zero: one driver slot of the head, nothing else."""
+    """What a plain job of modes 2 and 3 is charged and matched by. All zero: one driver slot of the head only."""
 
     cpu: float = 0
     memory_gib: float = 0
