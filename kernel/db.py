@@ -4,9 +4,11 @@ SQLite gets WAL, full durability and exactly one writing connection, so that wri
 failing as "database is locked".
 """
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, MetaData, event, text, update
@@ -17,6 +19,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
 from kernel.errors import Unavailable
+
+_to_json = partial(json.dumps, ensure_ascii=False)
+"""Text as it is: SQLite does not find a key that was stored in escapes."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -77,7 +82,7 @@ class Database:
             self._reader = _sqlite_engine(self.url, begin="BEGIN", pool_size=4)
         else:
             self._writer = self._reader = create_async_engine(
-                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True
+                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_serializer=_to_json
             )
 
     @property
@@ -117,7 +122,7 @@ def after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
 
 
 async def guarded_update(session: AsyncSession, row: type[Any], key: str, version: int, **values: Any) -> bool:
-    """Write `values` if nobody has changed the row since it was read at `version`. False: drop the result, look again."""
+    """Write `values` unless somebody changed the row since it was read at `version`. False: drop them, look again."""
     statement = (
         update(row)
         .where(row.id == key, row.version == version)
@@ -135,7 +140,7 @@ def _with_driver(url: str) -> Any:
 
 
 def _sqlite_engine(url: Any, *, begin: str, pool_size: int) -> AsyncEngine:
-    engine = create_async_engine(url, pool_size=pool_size, max_overflow=0, pool_timeout=60)
+    engine = create_async_engine(url, pool_size=pool_size, max_overflow=0, pool_timeout=60, json_serializer=_to_json)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

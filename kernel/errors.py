@@ -88,7 +88,7 @@ class Unavailable(MusterError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """One finding of a validation: an error once raised by `raise_problems`, a warning when answered beside a result."""
+    """One finding of a validation: an error when raised by `raise_problems`, a warning beside a result."""
 
     code: str
     pointer: str | None = None
@@ -97,6 +97,11 @@ class Problem:
 
 def problem(code: str, pointer: str | None = None, **params: Any) -> Problem:
     return Problem(code=code, pointer=pointer, params=params)
+
+
+def pointer_to(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901): `pointer_to("tags", "a/b")` is `/tags/a~1b`."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 class ValidationFailed(InvalidInput):

@@ -88,20 +88,23 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
 
 
 class Hints:
-    """Lets a service wake a loop by name once its change is committed; without loops in this process it is silent."""
+    """Tells listeners by topic once a change is committed: a loop to look at a key, a stream that there is news.
+
+    A topic nobody in this process listens to is silent; whoever misses a hint finds out by looking.
+    """
 
     def __init__(self) -> None:
-        self._loops: dict[str, Loop] = {}
+        self._listeners: dict[str, Callable[[str], None]] = {}
 
-    def connect(self, loop: "Loop") -> None:
-        self._loops[loop.reconciler.name] = loop
+    def connect(self, topic: str, listener: Callable[[str], None]) -> None:
+        self._listeners[topic] = listener
 
-    def send(self, session: AsyncSession, loop: str, key: str) -> None:
-        after_commit(session, lambda: self.send_now(loop, key))
+    def send(self, session: AsyncSession, topic: str, key: str) -> None:
+        after_commit(session, lambda: self.send_now(topic, key))
 
-    def send_now(self, loop: str, key: str) -> None:
-        if loop in self._loops:
-            self._loops[loop].hint(key)
+    def send_now(self, topic: str, key: str) -> None:
+        if topic in self._listeners:
+            self._listeners[topic](key)
 
 
 class Loop:

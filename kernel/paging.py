@@ -12,6 +12,7 @@ from sqlalchemy import Select, and_, or_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
+from kernel.db import UtcDateTime
 from kernel.errors import InvalidInput
 
 Item = TypeVar("Item")
@@ -37,7 +38,7 @@ class Page(Generic[Item]):
 
 async def paginate(
     session: AsyncSession,
-    statement: Select[tuple[Item]],
+    statement: Select[Item],
     request: PageRequest,
     *,
     sortable: Mapping[str, InstrumentedAttribute[Any]],
@@ -73,7 +74,7 @@ def _decode(cursor: str, sort: str, column: InstrumentedAttribute[Any]) -> tuple
         made_for, value, last = json.loads(packed)
         if made_for != sort:
             raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
-        is_time = column.type.python_type is datetime
+        is_time = isinstance(column.type, UtcDateTime)
         return (datetime.fromisoformat(value) if is_time else value), last
     except (ValueError, TypeError, binascii.Error, UnicodeDecodeError) as error:
         raise InvalidInput("INVALID_CURSOR", pointer="/cursor") from error

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-_NO_GPU: Mapping[str, float] = MappingProxyType({})
 ANY_GPU = "GPU"
 """The type of accelerators whose maker and model nobody named."""
 
@@ -15,7 +13,7 @@ class Resources:
 
     cpu: float = 0
     memory_gib: float = 0
-    gpu: Mapping[str, float] = field(default=_NO_GPU)
+    gpu: Mapping[str, float] = field(default_factory=dict)
 
     def __add__(self, other: "Resources") -> "Resources":
         return self._merge(other, 1)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from kernel.db import Base, Named
@@ -55,7 +55,7 @@ class RunRow(Named, Base):
         Index(None, "resource_group", "created_at", "id"),
         Index(None, "created_by", "created_at", "id"),
         Index("ix_runs_unsettled", "state", sqlite_where=_UNSETTLED, postgresql_where=_UNSETTLED),
-        Index("uq_runs_target_client_id", "queue", "client_id", unique=True),
+        UniqueConstraint("target", "client_id"),
     )
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
@@ -63,11 +63,15 @@ class RunRow(Named, Base):
     job_name: Mapped[str]
     run_mode: Mapped[str]
     origin: Mapped[str]
+    target: Mapped[str | None]
+    """The address below `/ray` it was submitted to; None when it came by REST."""
     client_id: Mapped[str | None]
     """The submission id the Ray Jobs client chose or was given; unique per target."""
     queue: Mapped[str]
     priority: Mapped[int | None]
     max_wait_s: Mapped[int | None]
+    demand: Mapped[dict[str, Any]]
+    """What it asks of a cluster, or what the cluster made for it takes from its resource group."""
     resource_package: Mapped[str | None]
     resource_group: Mapped[str | None]
     cluster: Mapped[str | None]
@@ -129,15 +133,21 @@ class AttemptRow(Base):
 
 
 class LogRow(Base):
-    """How far one log of an attempt has been copied; `task_group` is empty for the driver."""
+    """How far one log of an attempt has been copied; `task_group` is empty for the driver.
+
+    `source_bytes` counts what was read on the node, `size_bytes` what people see: Ray's own two lines are left out.
+    """
 
     __tablename__ = "logs"
 
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True)
     task_group: Mapped[str] = mapped_column(primary_key=True, default="")
     task: Mapped[int] = mapped_column(primary_key=True, default=0)
-    size_bytes: Mapped[int] = mapped_column(default=0)
-    """Length of the source so far, whether or not its middle was dropped."""
+    source_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    size_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Length so far, whether or not its middle was dropped."""
+    header_done: Mapped[bool] = mapped_column(default=False)
+    """The line in which Ray repeats the entrypoint has gone by."""
     segments: Mapped[list[Any]]
     """`[[offset, length], …]` of the stored pieces, in order."""
     complete: Mapped[bool] = mapped_column(default=False)

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from cluster_groups.model.health import Health
 from kernel.reasons import Reason
 from kernel.resources import ANY_GPU, Resources, total
 from kernel.states import Transitions
@@ -94,6 +95,69 @@ class ClusterSpec:
     @property
     def minimum_nodes(self) -> int:
         return 1 + sum(group.min_instances for group in self.worker_groups)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterConfig:
+    """What a person asks for (api.md §5). Other resources are referred to by name."""
+
+    name: str
+    kind: ClusterKind
+    backend: str | None = None
+    resource_package: str | None = None
+    resource_group: str | None = None
+    image: str | None = None
+    head: NodeSpec | None = None
+    worker_groups: tuple[WorkerGroup, ...] = ()
+    volumes: tuple[Mapping[str, Any], ...] = ()
+    advanced_parameters: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    address: str | None = None
+    credential: str | None = None
+    autostart: bool = False
+    """Started when it is made and whenever the service starts."""
+    idle_stop_s: int | None = None
+    max_runs: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cluster(ClusterConfig):
+    """A stored cluster: its configuration, and where it stands."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    revision: int
+    state: ClusterState
+    state_since: datetime
+    state_reason: Reason | None
+    cordoned: bool
+    on_demand_run: str | None
+    health: Health
+    nodes: tuple["Node", ...]
+    nodes_up: int
+    nodes_wanted: int
+    ray_version: str | None
+    python_version: str | None
+    can_call_back: bool | None
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """For a backend; attached clusters have none."""
+        if self.head is None:
+            raise ValueError(f"{self.id} is not managed")
+        return ClusterSpec(
+            id=self.id,
+            name=self.name,
+            head=self.head,
+            worker_groups=self.worker_groups,
+            image=self.image,
+            advanced_parameters=self.advanced_parameters,
+        )
+
+    @property
+    def minimum_workers(self) -> int:
+        return sum(group.min_instances for group in self.worker_groups)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

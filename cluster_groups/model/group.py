@@ -1,6 +1,8 @@
 """A cluster group: the single entry to several clusters, and the policy that picks one (policy.md §1)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +45,31 @@ class ClusterGroup:
     description: str = ""
     members: tuple[Member, ...] = ()
     policy: Policy = field(default_factory=Policy)
+    created_at: datetime
+    created_by: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyDraft:
+    """What a person asks for. `policy` holds only the fields that were given: a preset fills the others."""
+
+    timezone: str = "UTC"
+    members: tuple[Member, ...] = ()
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    comment: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyRevision:
+    """One revision of a group's policy; the same content is never stored twice in a row."""
+
+    revision: int
+    timezone: str
+    members: tuple[Member, ...]
+    policy: Policy
+    comment: str
+    created_at: datetime
+    created_by: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,3 +33,5 @@ class Health:
     passing_since: datetime | None = None
     changes: tuple[datetime, ...] = ()
     failure: Reason | None = None
+    before_unknown: HealthStatus | None = None
+    """What it was when results stayed away, and is again once one comes."""

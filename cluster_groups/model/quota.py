@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -24,8 +25,9 @@ class GpuCapacity:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResourcePackage:
-    id: str
+class PackageConfig:
+    """What a person asks for (api.md §7)."""
+
     name: str
     cpu: float
     memory_gib: float
@@ -40,6 +42,13 @@ class ResourcePackage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ResourcePackage(PackageConfig):
+    id: str
+    created_at: datetime
+    created_by: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
     """`reserve_after_s`: 0 is strict FIFO, None best effort (requirements §2.4)."""
 
@@ -48,10 +57,35 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceGroup:
-    id: str
+class GroupConfig:
+    """What a person asks for (api.md §7)."""
+
     name: str
     resource_package: str
     quota: Resources
     kind: GroupKind = GroupKind.EXCLUSIVE
     queue: QueueSettings = field(default_factory=QueueSettings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResourceGroup(GroupConfig):
+    id: str
+    created_at: datetime
+    created_by: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterUse:
+    cluster: str
+    run: str | None
+    """The run it was made for."""
+    amount: Resources
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupUse:
+    """What the clusters of a resource group hold of its quota, and which they are."""
+
+    used: Resources
+    maximum: Resources
+    clusters: tuple[ClusterUse, ...]

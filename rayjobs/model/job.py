@@ -1,13 +1,16 @@
 """A job: the saved definition a run is made from. Every edit makes a new immutable revision."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 
 DEFAULT_PRIORITY = 5
+TAG_KEY = re.compile(r"\w[\w./-]{0,62}")
 
 
 class RunMode(StrEnum):
@@ -69,7 +72,39 @@ class JobSpec:
     mounts: tuple[Mapping[str, Any], ...] = ()
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     advanced_parameters: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What a client of the Ray Jobs endpoint keeps with its submission; handed on to Ray."""
     max_wait_s: int | None = None
     max_runtime_s: int | None = None
     retry: Retry = field(default_factory=Retry)
     retry_safe: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """A stored job at its current revision. `id` is empty for one that a dry run only imagined."""
+
+    id: str
+    origin: Origin
+    revision: int
+    created_at: datetime
+    created_by: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobRevision:
+    revision: int
+    created_at: datetime
+    created_by: str
+    spec: JobSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunCounts:
+    """Runs of one job; `total` has the ended ones too."""
+
+    waiting: int = 0
+    starting: int = 0
+    running: int = 0
+    total: int = 0

@@ -73,6 +73,8 @@ class EndCode(StrEnum):
     DRIVER_NOT_STARTED = "DRIVER_NOT_STARTED"
     DRIVER_LOST = "DRIVER_LOST"
     """Ray's supervisor of the driver died."""
+    RUNNER_FAILED = "RUNNER_FAILED"
+    """The runner or its guard was killed, or could not start the command."""
     SUBMIT_REFUSED = "SUBMIT_REFUSED"
     CLUSTER_START_FAILED = "CLUSTER_START_FAILED"
     START_TIMEOUT = "START_TIMEOUT"
@@ -80,6 +82,8 @@ class EndCode(StrEnum):
     NODE_LOST = "NODE_LOST"
     CLUSTER_LOST = "CLUSTER_LOST"
     CLUSTER_DELETED = "CLUSTER_DELETED"
+    TARGET_DELETED = "TARGET_DELETED"
+    """The resource group or cluster group it waited for was deleted."""
     MAX_RUNTIME = "MAX_RUNTIME"
     MAX_WAIT = "MAX_WAIT"
 
@@ -107,10 +111,9 @@ class AttemptState(StrEnum):
 
     CLUSTER = "CLUSTER"
     """Waiting for the cluster made for this run to come up (on_demand only)."""
-    DELIVERING = "DELIVERING"
-    """Package and runner are brought to the cluster."""
     POSTING = "POSTING"
-    """The submission may be on its way: from here on only the cluster can say whether it exists."""
+    """Package and runner are brought to the cluster and the submission is sent: only the cluster can say whether it
+    arrived."""
     PENDING = "PENDING"
     """Accepted by Ray, no driver yet."""
     RUNNING = "RUNNING"
@@ -124,8 +127,7 @@ class AttemptState(StrEnum):
 
 
 ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
-    AttemptState.CLUSTER: frozenset({AttemptState.DELIVERING, AttemptState.RELEASING}),
-    AttemptState.DELIVERING: frozenset({AttemptState.POSTING, AttemptState.RELEASING}),
+    AttemptState.CLUSTER: frozenset({AttemptState.POSTING, AttemptState.RELEASING}),
     AttemptState.POSTING: frozenset(
         {AttemptState.PENDING, AttemptState.STOPPING, AttemptState.COLLECTING, AttemptState.RELEASING}
     ),
@@ -144,6 +146,11 @@ ON_RAY = frozenset({AttemptState.POSTING, AttemptState.PENDING, AttemptState.RUN
 def submission_id(run_id: str, epoch: int) -> str:
     """The attempt's name on Ray, derived so that it is the same after any restart (design.md §1)."""
     return f"{run_id}-a{epoch}"
+
+
+def run_of(submission: str) -> str:
+    """The run that a submission id of Muster's belongs to."""
+    return submission.rpartition("-a")[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

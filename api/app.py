@@ -1,0 +1,66 @@
+"""The HTTP application over a set of services; it opens nothing itself (`api.wiring.running` does)."""
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api.edge import Edge
+from api.errors import MEDIA_TYPE, answer_http_exception, answer_invalid_request, answer_muster_error
+from api.idempotency import Replay, answer_replay
+from api.routers import access, clusters, credentials, groups, health, jobs, logs, packages, resources, runs
+from api.schemas.base import ProblemOut
+from api.wiring import Services
+from kernel.errors import MusterError
+
+ROUTERS = (  # a request walks along them: the busiest come first
+    runs.router,
+    logs.router,
+    jobs.router,
+    packages.router,
+    clusters.router,
+    groups.router,
+    resources.router,
+    credentials.router,
+    access.router,
+    health.router,
+)
+
+
+def create_app(services: Services) -> FastAPI:
+    app = FastAPI(
+        title="Muster",
+        description="A Ray-native cluster manager.",
+        version=version("muster"),
+        redirect_slashes=False,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+        responses={"default": {"model": ProblemOut, "description": "Problem", "content": {MEDIA_TYPE: {}}}},
+        exception_handlers={
+            MusterError: answer_muster_error,
+            HTTPException: answer_http_exception,
+            RequestValidationError: answer_invalid_request,
+            Replay: answer_replay,
+        },
+    )
+    app.state.services = services
+    app.add_middleware(Edge)
+    for router in ROUTERS:
+        app.include_router(router)
+    _describe_security(app)
+    return app
+
+
+def _describe_security(app: FastAPI) -> None:
+    """So that /docs offers a field for the token. Told here, since FastAPI's own way costs every request a dependency."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign] - FastAPI's documented way

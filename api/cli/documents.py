@@ -1,0 +1,89 @@
+"""Reading and writing the bodies people write by hand, as YAML or JSON.
+
+YAML is read by the rules of its version 1.2: in 1.1, which PyYAML follows, `on:` is a boolean, `22:00` a number and
+`2026-01-02` a date, and all three are words of our API.
+"""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import yaml
+
+from api.client import Json
+
+
+def read_document(source: TextIO) -> Json:
+    """Raises a usage error that names the place."""
+    try:
+        return parse_document(source.read(), source.name)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{source.name} is not UTF-8 text") from error
+
+
+def parse_document(text: str, name: str) -> Json:
+    try:
+        document = parse_value(text)
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"{name} is neither JSON nor YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise click.UsageError(f"{name} must hold one object with fields")
+    return document
+
+
+def parse_value(text: str) -> Any:
+    """JSON, or else YAML. Raises `yaml.YAMLError`."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return yaml.load(text, _Loader)  # noqa: S506  a SafeLoader with fewer types
+
+
+def to_yaml(body: object) -> str:
+    return yaml.dump(body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+
+
+def to_json(body: object, *, indent: int | None = 2) -> str:
+    return json.dumps(body, ensure_ascii=False, indent=indent)
+
+
+def edit_document(body: Json, heading: str) -> Json | None:
+    """Open the body in the user's editor; None when it was left as it is."""
+    text = click.edit("".join(f"# {line}\n" for line in heading.splitlines()) + to_yaml(body), extension=".yaml")
+    if text is None:
+        return None
+    try:
+        return parse_document(text, "the edited text")
+    except click.UsageError as error:
+        raise click.UsageError(f"{error.message} (kept in {keep_text(text)})") from error
+
+
+def keep_text(text: str) -> Path:
+    """An edit that was refused must not be lost."""
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="muster-", suffix=".yaml", delete=False) as file:
+        file.write(text)
+    return Path(file.name)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own way
+
+
+class _Dumper(yaml.SafeDumper):
+    def represent_text(self, text: str) -> yaml.Node:
+        style = "|" if "\n" in text else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+for _tag, _pattern, _first in (
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("bool", r"true|false", ["t", "f"]),
+    ("int", r"-?(?:0|[1-9][0-9]*)", list("-0123456789")),
+    ("float", r"-?(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][-+][0-9]+)?", list("-0123456789")),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)

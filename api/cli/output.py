@@ -1,0 +1,106 @@
+"""Printing resources: for people as tables, for programs as the API's own bodies."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from shutil import get_terminal_size
+
+import click
+
+from api.cli.documents import to_json, to_yaml
+from api.cli.tables import Column, cell_text, cells, column, cut, lay_out
+from api.client import Json
+
+_COLOURS = {
+    "SUCCEEDED": "green",
+    "RUNNING": "green",
+    "HEALTHY": "green",
+    "FAILED": "red",
+    "UNHEALTHY": "red",
+    "QUEUE_TIMEOUT": "red",
+    "WAITING": "yellow",
+    "STARTING": "cyan",
+    "STOPPING": "cyan",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Printer:
+    format: str
+    colours: bool
+
+    def page(self, page: Json, columns: Sequence[Column], key: str) -> None:
+        """A list, or one page of it."""
+        if self.format in {"json", "yaml"}:
+            self._body(page)
+            return
+        self.rows(page["items"], columns, key)
+
+    def rows(self, records: Iterable[Json], columns: Sequence[Column], key: str) -> None:
+        if self.format == "jsonl":
+            for record in records:
+                click.echo(to_json(record, indent=None))
+        elif self.format == "name":
+            for record in records:
+                click.echo(record[key])
+        else:
+            self._table(list(records), columns)
+
+    def record(self, record: Json, columns: Sequence[Column], key: str) -> None:
+        """One resource in short, as an answer to a change."""
+        if self.format in {"json", "yaml"}:
+            self._body(record)
+            return
+        self.rows([record], columns, key)
+
+    def details(self, record: Json, key: str) -> None:
+        """One resource with all its fields: the plain ones as pairs, lists of records as tables below."""
+        if self.format not in {"table", "wide"}:
+            self.record(record, (), key)
+            return
+        pairs = list(_pairs(record))
+        if self.format == "table":
+            pairs = [(name, text) for name, text in pairs if text != "-"]
+        name_width = max((cells(name) for name, _ in pairs), default=0)
+        for name, text in pairs:
+            line = f"{name:{name_width}}  {text}"
+            click.echo(line if self.width is None else cut(line, self.width))
+        for name, value in record.items():
+            if _is_table(value):
+                click.echo(f"\n{name}")
+                self._table(value, [column(header.upper(), header) for header in _headers(value)])
+
+    @property
+    def width(self) -> int | None:
+        """Cells of a line, if anything is to be cut: never for a program, never with `-o wide`."""
+        return get_terminal_size().columns if self.format != "wide" and sys.stdout.isatty() else None
+
+    def _table(self, records: Sequence[Json], columns: Sequence[Column]) -> None:
+        shown = [column for column in columns if self.format == "wide" or not column.is_extra]
+        for line in lay_out(shown, records, self.width):
+            click.echo(line, color=self.colours)
+
+    def _body(self, body: Json) -> None:
+        click.echo(to_json(body) if self.format == "json" else to_yaml(body).rstrip())
+
+
+def state_column(header: str = "STATE", value: str = "state") -> Column:
+    return column(header, value, paint=lambda text: click.style(text, fg=_COLOURS.get(text)))
+
+
+def _pairs(record: Json, prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, value in record.items():
+        if _is_table(value):
+            continue
+        if isinstance(value, dict) and value:
+            yield from _pairs(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", cell_text(value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+
+
+def _headers(records: Iterable[Json]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record))

@@ -1,0 +1,128 @@
+"""Packages: the ZIP files jobs run from."""
+
+import hashlib
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from api.cli.archive import pack_folder
+from api.cli.session import Group, Session, output_option, pass_session
+from api.cli.shapes import PACKAGE
+from api.cli.verbs import add_delete, add_list, add_show
+from api.client import Json
+from api.client.errors import ApiError
+from api.client.http import Upload
+
+_MIB = 2**20
+
+
+@click.group(cls=Group)
+def package() -> None:
+    """Packages: the ZIP files jobs run from."""
+
+
+@package.command()
+@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@output_option
+@pass_session
+def upload(session: Session, path: Path) -> None:
+    """Upload a ZIP file, or a folder, which is packed first.
+
+    Of a folder, `.git`, `.venv`, `__pycache__` and links to other folders are left out; what was left out is told.
+    """
+    session.out.record(upload_path(session, path), PACKAGE.columns, PACKAGE.key)
+
+
+add_list(package, PACKAGE)
+add_show(package, PACKAGE)
+add_delete(package, PACKAGE)
+
+
+@package.command()
+@click.argument("ref", metavar="PACKAGE")
+@click.option(
+    "-O", "--to", "target", type=click.Path(path_type=Path), help="File to write, by default its own name here."
+)
+@pass_session
+def download(session: Session, ref: str, target: Path | None) -> None:
+    """Write the ZIP file as it was uploaded, checked by its hash."""
+    about = session.muster.packages.get(ref)
+    target = target or Path(Path(about.get("file_name") or f"{about['id']}.zip").name)
+    digest, size = hashlib.sha256(), 0
+    handle, unfinished = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    try:
+        with os.fdopen(handle, "wb") as out, session.muster.packages.content(about["id"]) as chunks:
+            for chunk in chunks:
+                digest.update(chunk)
+                size += out.write(chunk)
+        if digest.hexdigest() != about["sha256"]:
+            raise ApiError(
+                code="PACKAGE_CORRUPT", status=502, detail=f"what came is not {about['id']}: its hash differs"
+            )
+        Path(unfinished).replace(target)
+    finally:
+        Path(unfinished).unlink(missing_ok=True)
+    session.tell("downloaded", file=target, size=_size(size))
+
+
+def upload_path(session: Session, path: Path) -> Json:
+    """Upload a ZIP or a folder from disk, a piece at a time, with progress on a terminal."""
+    with ExitStack() as stack:
+        file, name = path, path.name
+        if path.is_dir():
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-"))
+            name = f"{path.resolve().name or 'package'}.zip"
+            file = Path(scratch) / name
+            packed = pack_folder(path, file)
+            session.tell("packed", folder=path, count=packed.count, size=_size(file.stat().st_size))
+            if packed.left_out:
+                session.tell("left_out", names=_some(packed.left_out))
+        content = stack.enter_context(_Watched(file, _progress(session, name, file.stat().st_size)))
+        answer = session.muster.packages.upload(Upload(name=name, content=content))
+    session.warn(answer)
+    return answer
+
+
+class _Watched(io.FileIO):
+    """A file that tells how far it was read. Sent again after a lost connection, it starts over."""
+
+    def __init__(self, path: Path, report: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._report = report
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        chunk = super().read(-1 if size is None else size)
+        self._report(self.tell())
+        return chunk
+
+
+def _progress(session: Session, name: str, size_bytes: int) -> Callable[[int], None]:
+    if not sys.stderr.isatty() or not size_bytes:
+        return lambda _sent: None
+    label, shown = session.say("uploading", name=name), -1
+
+    def report(sent_bytes: int) -> None:
+        nonlocal shown
+        percent = 100 * sent_bytes // size_bytes
+        if percent == shown:
+            return
+        shown = percent
+        end = "\n" if sent_bytes == size_bytes else ""
+        click.echo(f"\r{label}  {_size(sent_bytes)} / {_size(size_bytes)}  {percent} %\x1b[K{end}", err=True, nl=False)
+
+    return report
+
+
+def _some(names: Sequence[str], at_most: int = 5) -> str:
+    more = f", … (+{len(names) - at_most})" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + more
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / _MIB:.1f} MiB" if size_bytes >= _MIB else f"{size_bytes / 1024:.1f} KiB"

@@ -1,0 +1,187 @@
+"""Runs: executions of jobs, their logs and reasons."""
+
+from typing import Any
+
+import click
+
+from api.cli.documents import to_json, to_yaml
+from api.cli.errors import ExitCode
+from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail
+from api.cli.output import state_column
+from api.cli.session import Command, Group, Session, output_option, pass_session
+from api.cli.shapes import EVENT, RUN
+from api.cli.tables import column
+from api.cli.verbs import add_list, add_show, listing_options, print_change, print_list
+from api.client import Json
+from api.client.watch import Changed, RunWatch, has_reached, is_final
+from rayjobs.model.run import RunState
+
+
+@click.group(cls=Group)
+def run() -> None:
+    """Runs: executions of jobs, their logs and reasons."""
+
+
+@click.command(cls=Command)
+@click.argument("job")
+@click.option("--follow", "follow_it", is_flag=True, help="Follow it to its end; Ctrl-C leaves it running.")
+@click.option("--priority", type=int, help="1 to 9, on-demand only.")
+@click.option("--max-wait-s", type=int, help="Give up waiting after so many seconds.")
+@output_option
+@pass_session
+def submit(session: Session, job: str, *, follow_it: bool, priority: int | None, max_wait_s: int | None) -> None:
+    """Start a run of a job and print its id."""
+    started = session.muster.jobs.run(job, priority=priority, max_wait_s=max_wait_s)
+    session.warn(started)
+    if session.output == "table":
+        click.echo(started["id"])
+    elif not follow_it:
+        session.out.record(started, RUN.columns, RUN.key)
+    if follow_it:
+        follow(session, started["id"], LogPrinter(session))
+
+
+run.add_command(submit, "submit")
+add_list(run, RUN, ["job", "state", "cluster", "cluster_group", "resource_group", "created_by", "tag"])
+add_show(run, RUN)
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@click.option("-f", "--follow", "follow_it", is_flag=True, help="Go on until the run and its log have ended.")
+@click.option("--tail", "line_count", type=click.IntRange(0), help="Only so many last lines, and what follows.")
+@click.option("--since", "offset", type=click.IntRange(0), default=0, help="Start at this byte, as told on Ctrl-C.")
+@click.option("--attempt", type=click.IntRange(1), help="Log of this attempt; by default of the last one.")
+@pass_session
+def logs(
+    session: Session, ref: str, *, follow_it: bool, line_count: int | None, offset: int, attempt: int | None
+) -> None:
+    """Print the log of a run, also when its cluster is gone. Log lines carry no times of ours: --since counts bytes."""
+    epoch = attempt
+    if follow_it and attempt is None:
+        epoch = max((entry["epoch"] for entry in session.muster.runs.get(ref).get("attempts") or ()), default=None)
+    printer = LogPrinter(session)
+    if line_count is not None and (epoch or not follow_it):
+        text, end = tail(log_pages(session, ref, attempt=epoch, offset=offset), line_count)
+        printer.print(text)
+        offset = offset if end is None else end
+    elif not follow_it:
+        for page in log_pages(session, ref, attempt=epoch, offset=offset):
+            printer.print(page["data"])
+    if follow_it:
+        follow(session, ref, printer, attempt=attempt, after=(epoch or 1) - 1, offset=offset)
+    printer.end_line()
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@output_option
+@pass_session
+def why(session: Session, ref: str) -> None:
+    """Say why a run waits or ended: the reason, whose move it is, its place, what would help."""
+    about = session.muster.runs.get(ref)
+    decisions = session.muster.runs.decisions(ref)["items"]
+    answer = {name: about.get(name) for name in ("id", "state", "condition", "end")} | {"decisions": decisions}
+    if session.output in {"table", "wide"}:
+        _explain(session, about, decisions)
+    else:
+        click.echo(to_yaml(answer).rstrip() if session.output == "yaml" else to_json(answer))
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@output_option
+@pass_session
+def stop(session: Session, ref: str) -> None:
+    """Stop a run in any state; `run wait` tells when it is over."""
+    print_change(session, RUN, session.muster.runs.stop(ref))
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice([state.value for state in RunState], case_sensitive=False),
+    help="State to wait for; by default any end.",
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), help="Seconds to wait at most; then exit code 124.")
+@output_option
+@pass_session
+def wait(session: Session, ref: str, *, target: str | None, timeout_s: float | None) -> None:
+    """Wait until a run is in a state or has left it behind; 1 if it ends without."""
+    aim = RunState(target) if target else None
+    watch = RunWatch(session.muster.runs, ref, timeout_s=timeout_s)
+    teller = Teller(session)
+    about: Json = {}
+    with detaching(session, ref, lambda: f"muster run wait {ref}"):
+        for event in watch.changes():
+            teller.tell(event)
+            about = event.run if isinstance(event, Changed) else about
+            if about and (is_final(about) or (aim and has_reached(about, aim))):
+                break
+    session.out.record(about, RUN.columns, RUN.key)
+    if aim and has_reached(about, aim):
+        return
+    conclude(session, about, has_log=False)
+    if aim:
+        raise click.exceptions.Exit(ExitCode.RUN_FAILED)
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@listing_options
+@pass_session
+def events(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
+    """List what happened to a run."""
+    print_list(session, EVENT, lambda **page: session.muster.runs.events(ref, **page), show_all=show_all, query=query)
+
+
+@run.command("set-priority")
+@click.argument("ref", metavar="RUN")
+@click.argument("priority", type=int)
+@output_option
+@pass_session
+def set_priority(session: Session, ref: str, priority: int) -> None:
+    """Change the priority of a waiting run."""
+    print_change(session, RUN, session.muster.runs.set_priority(ref, priority))
+
+
+def _explain(session: Session, about: Json, decisions: list[Json]) -> None:
+    condition, end = about.get("condition"), about.get("end")
+    if end:
+        click.echo(end_line(session, about))
+    elif condition:
+        owner = session.say(f"owner_{condition['owner']}") if condition.get("owner") else None
+        click.echo(f"{about['state']}  {condition['code']}: {condition.get('detail') or ''}")
+        _pair(session, "why_owner", owner)
+        _pair(session, "why_since", condition.get("since"))
+        _pair(session, "why_place", ", ".join(places(session, condition)))
+        _pair(session, "why_start", condition.get("predicted_start"))
+        _pair(session, "why_next", condition.get("next_check_at"))
+    else:
+        click.echo(f"{about['state']}: {session.say('not_waiting', run=about['id'])}")
+    _pair(session, "why_help", (end or condition or {}).get("advice"))
+    for decision in decisions:
+        _tell_decision(session, decision)
+
+
+def _tell_decision(session: Session, decision: Json) -> None:
+    parts = (decision.get("evaluated_at"), decision.get("outcome"), decision.get("chosen"), decision.get("because"))
+    click.echo("\n" + "  ".join(str(part) for part in parts if part))
+    candidates = decision.get("candidates") or []
+    columns = (
+        column("CLUSTER", "cluster"),
+        column("ELIGIBLE", "eligible"),
+        column("REASON", "reason"),
+        column("FITS NOW", "fits_now"),
+        state_column("HEALTH", "health"),
+        column("MESSAGE", "message", is_free=True),
+    )
+    if candidates:
+        session.out.rows(candidates, columns, "cluster")
+
+
+def _pair(session: Session, key: str, value: object) -> None:
+    if value:
+        click.echo(f"  {session.say(key)}: {value}")

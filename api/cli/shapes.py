@@ -1,0 +1,203 @@
+"""Columns and nouns of the resources: what people see of each in a list."""
+
+from api.cli.output import state_column
+from api.cli.tables import Column, column
+from api.cli.verbs import Noun
+from api.client import Json
+
+_STAMPS = frozenset({"id", "revision", "created_at", "created_by", "updated_at", "warnings"})
+
+
+def _target(record: Json) -> object:
+    """Where it goes: the one of the three that its run mode has."""
+    return record.get("cluster") or record.get("cluster_group") or record.get("resource_group")
+
+
+def _reason(run: Json) -> object:
+    end, condition = run.get("end") or {}, run.get("condition") or {}
+    return end.get("code") or condition.get("code")
+
+
+def _created() -> tuple[Column, Column]:
+    return column("CREATED BY", "created_by"), column("CREATED", "created_at")
+
+
+JOB = Noun(
+    word="job",
+    pick=lambda muster: muster.jobs,
+    columns=(
+        column("ID", "id"),
+        column("NAME", "name", is_free=True),
+        column("MODE", "run_mode"),
+        column("TARGET", _target),
+        column("PACKAGE", "package"),
+        column("RUNNING", "run_counts.running"),
+        column("PRIORITY", "priority"),
+        column("TAGS", "tags", is_free=True),
+        *_created(),
+        column("DESCRIPTION", "description", is_free=True, is_extra=True),
+    ),
+    read_only=_STAMPS | {"run_counts", "inherited", "origin"},
+)
+
+RUN = Noun(
+    word="run",
+    pick=lambda muster: muster.runs,
+    key="id",
+    columns=(
+        column("ID", "id"),
+        column("JOB", "job", is_free=True),
+        state_column(),
+        column("REASON", _reason),
+        column("TARGET", _target),
+        *_created(),
+        column("ENDED", "ended_at"),
+        column("PRIORITY", "priority", is_extra=True),
+        column("STARTED", "started_at", is_extra=True),
+        column(
+            "DETAIL",
+            lambda run: (run.get("end") or run.get("condition") or {}).get("detail"),
+            is_free=True,
+            is_extra=True,
+        ),
+    ),
+)
+
+PACKAGE = Noun(
+    word="package",
+    pick=lambda muster: muster.packages,
+    key="id",
+    columns=(
+        column("ID", "id"),
+        column("FILE", "file_name", is_free=True),
+        column("BYTES", "size_bytes"),
+        column("ENTRIES", "entries"),
+        *_created(),
+        column("SHA256", "sha256", is_extra=True),
+    ),
+)
+
+CLUSTER = Noun(
+    word="cluster",
+    pick=lambda muster: muster.clusters,
+    columns=(
+        column("NAME", "name"),
+        column("KIND", "kind"),
+        state_column(),
+        state_column("HEALTH", "health.status"),
+        column("NODES", lambda cluster: len(cluster.get("nodes") or ())),
+        column("RAY", "ray_version"),
+        column("RESOURCE GROUP", "resource_group"),
+        column("CORDONED", "cordoned", is_extra=True),
+        *_created(),
+        column("ID", "id", is_extra=True),
+        column("REASON", "state_reason", is_free=True),
+    ),
+    read_only=_STAMPS
+    | {"state", "state_reason", "health", "nodes", "load", "ray_version", "python_version", "endpoint"},
+)
+
+GROUP = Noun(
+    word="group",
+    pick=lambda muster: muster.groups,
+    columns=(
+        column("NAME", "name"),
+        column("PRESET", "policy.preset"),
+        column("MEMBERS", lambda group: [member.get("cluster") for member in group.get("members") or ()], is_free=True),
+        *_created(),
+        column("ID", "id", is_extra=True),
+        column("DESCRIPTION", "description", is_free=True, is_extra=True),
+    ),
+    read_only=_STAMPS,
+)
+
+RESOURCE_PACKAGE = Noun(
+    word="package",
+    pick=lambda muster: muster.resource_packages,
+    columns=(
+        column("NAME", "name"),
+        column("CPU", "capacity.cpu"),
+        column("MEMORY GIB", "capacity.memory_gib"),
+        column("GPU", lambda package: _counts((package.get("capacity") or {}).get("gpu"))),
+        column("BACKEND", "backend"),
+        *_created(),
+        column("ID", "id", is_extra=True),
+    ),
+    read_only=_STAMPS,
+)
+
+RESOURCE_GROUP = Noun(
+    word="group",
+    pick=lambda muster: muster.resource_groups,
+    columns=(
+        column("NAME", "name"),
+        column("PACKAGE", "resource_package"),
+        column("KIND", "kind"),
+        column("CPU", "quota.cpu"),
+        column("MEMORY GIB", "quota.memory_gib"),
+        column("GPU", lambda group: _counts((group.get("quota") or {}).get("gpu"))),
+        *_created(),
+        column("ID", "id", is_extra=True),
+    ),
+    read_only=_STAMPS,
+)
+
+TOKEN = Noun(
+    word="token",
+    pick=lambda muster: muster.tokens,
+    columns=(
+        column("NAME", "name"),
+        column("USER", "user"),
+        column("ROLE", "role"),
+        column("RESOURCE PACKAGES", "resource_packages"),
+        column("EXPIRES", "expires_at"),
+        *_created(),
+        column("ID", "id", is_extra=True),
+    ),
+)
+
+AUDIT = Noun(
+    word="entry",
+    pick=lambda muster: muster.audit,
+    key="id",
+    columns=(
+        column("AT", "at"),
+        column("ACTOR", "actor"),
+        column("ACTION", "action"),
+        column("TYPE", "target_type"),
+        column("TARGET", "target", is_free=True),
+        column("DETAIL", "detail", is_free=True),
+        column("ID", "id", is_extra=True),
+    ),
+)
+
+EVENT = Noun(
+    word="event",
+    pick=lambda muster: muster.runs,
+    key="id",
+    columns=(
+        column("AT", "at"),
+        column("EVENT", "type"),
+        column("ACTOR", "actor"),
+        column("DETAIL", "params", is_free=True),
+    ),
+)
+
+QUEUED = Noun(
+    word="run",
+    pick=lambda muster: muster.runs,
+    key="run",
+    columns=(
+        column("POSITION", "position"),
+        column("RUN", "run"),
+        column("JOB", "job", is_free=True),
+        column("PRIORITY", "effective_priority"),
+        column("REASON", "condition.code"),
+        column("PREDICTED START", "predicted_start"),
+    ),
+)
+
+
+def _counts(gpu: Json | None) -> Json:
+    """Types and numbers, whether a type has more to it or not."""
+    return {name: entry["count"] if isinstance(entry, dict) else entry for name, entry in (gpu or {}).items()}

@@ -1,0 +1,106 @@
+"""The few words the command line says by itself, in English and Chinese. The server finds its own."""
+
+from collections.abc import Mapping
+
+_EN: Mapping[str, str] = {
+    "error": "error",
+    "hint": "hint",
+    "warning": "warning",
+    "unreachable": "no Muster answers at {address} ({reason})",
+    "unreachable_advice": "start one with `muster serve`, or name another with --address or MUSTER_ADDRESS",
+    "answer_lost": "the connection to {address} broke before the answer came ({reason}); it may have been done",
+    "answer_lost_advice": "look at the present state before trying again",
+    "no_token_advice": "no token was sent: use `muster login`, --token or MUSTER_TOKEN",
+    "wait_timed_out": "the time given with --timeout is over; {run} goes on",
+    "internal": "{kind}: {reason}",
+    "internal_advice": "this is a fault of the command line; --debug shows where",
+    "more_rows": "there are more: --all, or --cursor {cursor}",
+    "deleted": "deleted {ref}",
+    "dry_run": "dry run: nothing was stored",
+    "unchanged": "nothing to change",
+    "edit_heading": "{ref}: save to apply, leave as it is to change nothing",
+    "edit_kept": "your text is kept in {file}",
+    "left_out": "left out of the package: {names}",
+    "packed": "packed {folder}: {count} files, {size}",
+    "uploading": "uploading {name}",
+    "downloaded": "wrote {file} ({size})",
+    "logged_in": "logged in at {address} as {user} ({role}); kept in {file}",
+    "token_once": "this secret is shown only now",
+    "interrupted": "connection lost ({reason}); trying again",
+    "resumed": "connected again",
+    "log_cut_short": "the end of the log never arrived",
+    "detached": "detached; {run} goes on. To follow again: {command}",
+    "ended": "{run} ended: {state}",
+    "exit_code": "exit code {code}",
+    "last_lines": "last lines of its log:",
+    "next": "next: {command}",
+    "position": "position {position}",
+    "ahead": "{ahead} ahead",
+    "not_waiting": "{run} is not waiting",
+    "why_owner": "whose move it is",
+    "why_since": "since",
+    "why_place": "in the queue",
+    "why_start": "expected to start",
+    "why_next": "looked at again",
+    "why_help": "what would help",
+    "owner_user": "yours",
+    "owner_quota": "whoever owns the quota",
+    "owner_platform": "the platform's",
+}
+
+_ZH: Mapping[str, str] = {
+    "error": "错误",
+    "hint": "建议",
+    "warning": "警告",
+    "unreachable": "{address} 没有 Muster 应答({reason})",
+    "unreachable_advice": "用 `muster serve` 启动服务，或用 --address、MUSTER_ADDRESS 指定其他地址",
+    "answer_lost": "与 {address} 的连接在收到应答前断开({reason})，操作可能已经完成",
+    "answer_lost_advice": "重试前先查看当前状态",
+    "no_token_advice": "没有发送令牌：请用 `muster login`、--token 或 MUSTER_TOKEN",
+    "wait_timed_out": "--timeout 给定的时间已到，{run} 仍在继续",
+    "internal": "{kind}: {reason}",
+    "internal_advice": "这是命令行自身的故障，用 --debug 查看位置",
+    "more_rows": "还有更多：用 --all，或 --cursor {cursor}",
+    "deleted": "已删除 {ref}",
+    "dry_run": "试运行：没有保存任何内容",
+    "unchanged": "没有需要修改的内容",
+    "edit_heading": "{ref}：保存即生效，不修改则不做任何更改",
+    "edit_kept": "您的文本保存在 {file}",
+    "left_out": "未放入作业包：{names}",
+    "packed": "已打包 {folder}：{count} 个文件，{size}",
+    "uploading": "正在上传 {name}",
+    "downloaded": "已写入 {file}({size})",
+    "logged_in": "已以 {user}({role}) 登录 {address}，保存在 {file}",
+    "token_once": "此密钥只显示这一次",
+    "interrupted": "连接中断({reason})，正在重试",
+    "resumed": "已重新连接",
+    "log_cut_short": "日志的结尾没有到达",
+    "detached": "已脱离，{run} 继续运行。重新跟随：{command}",
+    "ended": "{run} 已结束：{state}",
+    "exit_code": "退出码 {code}",
+    "last_lines": "日志的最后几行：",
+    "next": "下一步：{command}",
+    "position": "排在第 {position} 位",
+    "ahead": "前面有 {ahead} 个",
+    "not_waiting": "{run} 没有在等待",
+    "why_owner": "该由谁处理",
+    "why_since": "开始于",
+    "why_place": "队列",
+    "why_start": "预计启动",
+    "why_next": "下次检查",
+    "why_help": "怎样解决",
+    "owner_user": "您自己",
+    "owner_quota": "配额的负责人",
+    "owner_platform": "平台",
+}
+
+LANGUAGES: Mapping[str, Mapping[str, str]] = {"en": _EN, "zh": _ZH}
+
+
+def say(language: str, key: str, /, **params: object) -> str:
+    return LANGUAGES[language][key].format(**params)
+
+
+def language_of(locale: str | None) -> str:
+    """From a locale name as in `LANG`."""
+    return "zh" if (locale or "").lower().startswith("zh") else "en"

@@ -1,0 +1,12 @@
+"""What an address says about who can listen on the way to it."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+
+def is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,28 @@
+"""Secrets this installation keeps on its own disk, readable by its owner only."""
+
+import os
+from pathlib import Path
+
+from cryptography.fernet import Fernet
+
+from api.settings import Settings
+
+
+def credential_key(settings: Settings) -> bytes:
+    """The key credentials are sealed with: the setting, or a file made at the first start."""
+    if settings.credential_key is not None:
+        return settings.credential_key.get_secret_value().encode()
+    file = settings.state_dir / "credential-key"
+    if not file.exists():
+        write_secret(file, Fernet.generate_key().decode())
+    return file.read_bytes().strip()
+
+
+def write_secret(file: Path, secret: str) -> None:
+    """Readable by its owner only, from the first moment on."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(f"{secret}\n")
+    new.replace(file)

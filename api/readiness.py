@@ -1,0 +1,49 @@
+"""Whether the parts Muster stands on do what they should, and what of its state is counted for Prometheus."""
+
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.metrics import Figures
+from api.schemas.health import CheckOut
+from api.wiring import Services
+from cluster_groups.tables import ClusterRow
+from kernel.errors import MusterError
+from rayjobs.model.run import WAITING_STATES
+from rayjobs.tables import RunRow
+
+MAX_LAG_S = 60.0
+
+
+async def check_all(services: Services) -> list[CheckOut]:
+    database = await _check("database", services.database.ping)
+    loops = [
+        CheckOut(name=f"loop {loop.reconciler.name}", ok=loop.lag_s < MAX_LAG_S, detail=loop.last_error)
+        for loop in services.loops
+    ]
+    return [database, *loops]
+
+
+async def count_figures(session: AsyncSession) -> Figures:
+    runs = await session.execute(select(RunRow.state, func.count()).group_by(RunRow.state))
+    code = RunRow.condition["code"].as_string()
+    waiting = await session.execute(
+        select(code, func.count()).where(RunRow.state.in_(WAITING_STATES), code.is_not(None)).group_by(code)
+    )
+    status = ClusterRow.health["status"].as_string()
+    shown = (ClusterRow.state != "DELETED", ClusterRow.on_demand_run.is_(None), status.is_not(None))
+    clusters = await session.execute(select(ClusterRow.name, status).where(*shown))
+    return Figures(
+        runs={state: count for state, count in runs},
+        waiting={code: count for code, count in waiting},
+        clusters=[(name, status) for name, status in clusters],
+    )
+
+
+async def _check(name: str, look: Callable[[], Awaitable[object]]) -> CheckOut:
+    try:
+        await look()
+    except MusterError as error:
+        return CheckOut(name=name, ok=False, detail=str(error))
+    return CheckOut(name=name, ok=True)

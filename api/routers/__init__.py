@@ -1,0 +1,1 @@
+"""One router a noun; a handler only translates between HTTP and a use case."""

@@ -1,0 +1,34 @@
+"""`/credentials`."""
+
+from fastapi import APIRouter, Response
+
+from api.deps import Changing, Creating, Paging, Reading
+from api.schemas.base import PageOut, page_out
+from api.schemas.credentials import CredentialCreate, CredentialOut
+
+router = APIRouter(tags=["credentials"])
+
+
+@router.post("/credentials", status_code=201, response_model=CredentialOut)
+async def create_credential(body: CredentialCreate, call: Creating) -> Response:
+    async with call.write() as session:
+        credential = await call.services.credentials.create(session, call.actor, body.spec())
+        return call.created(CredentialOut.of(credential), f"/credentials/{credential.id}")
+
+
+@router.get("/credentials")
+async def list_credentials(call: Reading, page: Paging) -> PageOut[CredentialOut]:
+    async with call.read() as session:
+        return page_out(await call.services.credentials.page(session, page), CredentialOut.of)
+
+
+@router.get("/credentials/{ref}")
+async def get_credential(ref: str, call: Reading) -> CredentialOut:
+    async with call.read() as session:
+        return CredentialOut.of(await call.services.credentials.get(session, ref))
+
+
+@router.delete("/credentials/{ref}", status_code=204)
+async def delete_credential(ref: str, call: Changing) -> None:
+    async with call.write() as session:
+        await call.services.credentials.delete(session, call.actor, ref)

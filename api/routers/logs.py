@@ -1,0 +1,79 @@
+"""Logs of a run: a page, a stream that resumes, the whole text (api.md §3)."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Depends, Query
+from fastapi.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.deps import Reading
+from api.edge import v1_router
+from api.run_stream import PAGE_BYTES, follow_log
+from api.schemas.runs import LogChunk
+from api.streaming import ResumeFrom
+from api.wiring import Services
+from rayjobs import run_store
+from rayjobs.log_pages import WhichLog, find_attempt, read_page
+
+MAX_PAGE_BYTES = 8 * 2**20
+
+router = v1_router("runs")
+
+
+async def existing_log(
+    run_id: str, call: Reading, task_group: str | None = None, task: int | None = None, attempt: int | None = None
+) -> WhichLog:
+    """404 before a stream begins."""
+    which = WhichLog(task_group=task_group, task=task, attempt=attempt)
+    async with call.read() as session:
+        await find_attempt(session, await run_store.get_run(session, run_id), which)
+    return which
+
+
+Which = Annotated[WhichLog, Depends(existing_log)]
+
+
+@router.get("/runs/{run_id}/logs")
+async def get_log(
+    run_id: str,
+    call: Reading,
+    which: Which,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    limit_bytes: Annotated[int, Query(ge=1, le=MAX_PAGE_BYTES)] = 2**20,
+) -> LogChunk:
+    async with call.read() as session:
+        run = await run_store.get_run(session, run_id)
+        page = await read_page(call.services.logs, session, run, which, offset=offset, limit_bytes=limit_bytes)
+    return LogChunk(offset=page.offset, next_offset=page.next_offset, data=page.data, complete=page.complete)
+
+
+@router.get("/runs/{run_id}/logs/stream", response_class=EventSourceResponse)
+async def stream_log(
+    run_id: str, call: Reading, which: Which, since: ResumeFrom, offset: Annotated[int, Query(ge=0)] = 0
+) -> AsyncIterator[ServerSentEvent]:
+    async for event in follow_log(call.services, run_id, which, since or str(offset)):
+        yield event
+
+
+@router.get("/runs/{run_id}/logs/download", response_class=StreamingResponse)
+async def download_log(run_id: str, call: Reading, which: Which) -> StreamingResponse:
+    """What has been copied so far."""
+    name = f'attachment; filename="{run_id}.log"'
+    return StreamingResponse(
+        _pages(call.services, run_id, which),
+        media_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": name},
+    )
+
+
+async def _pages(services: Services, run_id: str, which: WhichLog) -> AsyncIterator[bytes]:
+    offset = 0
+    while True:
+        async with services.database.read() as session:
+            run = await run_store.get_run(session, run_id)
+            page = await read_page(services.logs, session, run, which, offset=offset, limit_bytes=PAGE_BYTES)
+        if not page.data:
+            return
+        offset = page.next_offset
+        yield page.data.encode()

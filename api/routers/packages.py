@@ -1,0 +1,106 @@
+"""`/packages` (api.md §4)."""
+
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from api.deps import Creating, Paging, Reading
+from api.edge import v1_router
+from api.schemas.base import PageOut
+from api.schemas.packages import EntryOut, PackageOut
+from api.upload import uploaded_file
+from kernel.actor import Role
+from kernel.errors import InvalidInput
+from kernel.ids import looks_like_id
+from kernel.paging import PageRequest
+from runtime_envs.model import PackageQuery
+
+router = v1_router("packages")
+
+_FORM: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file"],
+                    "properties": {"file": {"type": "string", "format": "binary"}},
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/packages", status_code=201, response_model=PackageOut, openapi_extra=_FORM)
+async def upload_package(request: Request, call: Creating) -> Response:
+    """201, or 200 with the package these bytes already are."""
+    call.actor.need(Role.SUBMITTER)
+    file = await uploaded_file(request)
+    service = call.services.packages
+    package, is_new = await service.upload(file.chunks, file.name, call.actor.user, dry_run=call.dry_run)
+    out = PackageOut.of(package, call.language)
+    async with call.write(package.sha256.encode()):
+        return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
+
+
+@router.get("/packages")
+async def list_packages(
+    call: Reading,
+    page: Paging,
+    created_by: str | None = None,
+    file_name: str | None = None,
+    sha256: str | None = None,
+) -> PageOut[PackageOut]:
+    newest_first = _newest_first(page)
+    query = PackageQuery(
+        limit=page.limit,
+        after=page.cursor,
+        newest_first=newest_first,
+        created_by=created_by,
+        file_name=file_name,
+        sha256=sha256,
+    )
+    packages, cursor = await call.services.packages.page(query)
+    return PageOut(items=[PackageOut.of(package, call.language) for package in packages], next_cursor=cursor)
+
+
+@router.get("/packages/{package_id}")
+async def get_package(package_id: str, call: Reading) -> PackageOut:
+    return PackageOut.of(await call.services.packages.get(package_id), call.language)
+
+
+@router.get("/packages/{package_id}/content", response_class=StreamingResponse)
+async def get_content(package_id: str, call: Reading) -> StreamingResponse:
+    package = await call.services.packages.get(package_id)
+    headers = {
+        "Content-Length": str(package.size_bytes),
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(package.file_name, safe='')}",
+        "ETag": f'"{package.sha256}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(call.services.packages.content(package), headers=headers, media_type="application/zip")
+
+
+@router.get("/packages/{package_id}/entries")
+async def list_entries(package_id: str, call: Reading) -> PageOut[EntryOut]:
+    entries = await call.services.packages.entries(package_id)
+    return PageOut(items=[EntryOut.of(entry) for entry in entries])
+
+
+@router.delete("/packages/{package_id}", status_code=204)
+async def delete_package(package_id: str, call: Reading) -> None:
+    package = await call.services.packages.get(package_id)
+    call.actor.need_owner(package.created_by)
+    await call.services.packages.delete(package_id, call.actor.user)
+
+
+def _newest_first(page: PageRequest) -> bool:
+    if page.sort.removeprefix("-") != "created_at":
+        raise InvalidInput("INVALID_SORT", pointer="/sort", sort=page.sort, allowed=["created_at"])
+    if page.cursor is not None and not looks_like_id(page.cursor):
+        raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
+    return page.sort.startswith("-")

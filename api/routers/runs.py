@@ -1,0 +1,108 @@
+"""`/runs`, and the Run button of `/jobs` (api.md §2, §3)."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import Query, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.deps import Changing, Creating, Paging, Reading
+from api.edge import v1_router
+from api.run_stream import Changes, follow_changes
+from api.schemas.base import PageOut
+from api.schemas.runs import EventOut, Items, RunCreate, RunEdit, RunOut, TaskOut
+from api.streaming import ResumeFrom
+from rayjobs import run_store
+from rayjobs.run_report import events_of, report_many, report_one
+from rayjobs.run_store import RunFilter
+
+router = v1_router("runs")
+
+
+@router.post("/jobs/{ref}/runs", status_code=201, response_model=RunOut)
+async def submit_run(ref: str, call: Creating, body: RunCreate | None = None) -> Response:
+    body = body or RunCreate()
+    async with call.write() as session:
+        row = await call.services.runs.run_job(
+            session, call.actor, ref, priority=body.priority, max_wait_s=body.max_wait_s
+        )
+        out = RunOut.of(await report_one(session, row), call.language)
+        return call.created(out, f"/runs/{row.id}")
+
+
+@router.get("/runs")
+async def list_runs(  # noqa: PLR0917 - filters of one list
+    call: Reading,
+    page: Paging,
+    job: str | None = None,
+    state: str | None = None,
+    cluster: str | None = None,
+    cluster_group: str | None = None,
+    resource_group: str | None = None,
+    created_by: str | None = None,
+    tag: Annotated[str | None, Query(description="`key:value`")] = None,
+) -> PageOut[RunOut]:
+    given = {
+        "state": state,
+        "cluster": cluster,
+        "cluster_group": cluster_group,
+        "resource_group": resource_group,
+        "created_by": created_by,
+    }
+    wanted = RunFilter(equal={name: value for name, value in given.items() if value is not None}, job=job, tag=tag)
+    async with call.read() as session:
+        found = await run_store.page_of_runs(session, wanted, page)
+        items = [RunOut.of(report, call.language) for report in await report_many(session, found.items)]
+        return PageOut(items=items, next_cursor=found.next_cursor)
+
+
+@router.get("/runs/stream", response_class=EventSourceResponse)
+async def stream_runs(call: Reading, since: ResumeFrom) -> AsyncIterator[ServerSentEvent]:
+    async for event in follow_changes(call.services, Changes.after(since)):
+        yield event
+
+
+@router.get("/runs/{run_id}")
+async def get_run(run_id: str, call: Reading) -> RunOut:
+    async with call.read() as session:
+        row = await run_store.get_run(session, run_id)
+        return RunOut.of(await report_one(session, row), call.language)
+
+
+@router.patch("/runs/{run_id}")
+async def edit_run(run_id: str, body: RunEdit, call: Changing) -> RunOut:
+    async with call.write() as session:
+        row = await call.services.runs.set_priority(session, call.actor, run_id, body.priority)
+        return RunOut.of(await report_one(session, row), call.language)
+
+
+@router.post("/runs/{run_id}/stop", status_code=202, response_model=RunOut)
+async def stop_run(run_id: str, call: Creating) -> Response:
+    """202; 200 with the run unchanged when it was over already."""
+    async with call.write() as session:
+        before = await run_store.get_run(session, run_id)
+        was_over = before.ended_at is not None
+        row = await call.services.runs.stop(session, call.actor, run_id)
+        out = RunOut.of(await report_one(session, row), call.language)
+        return call.answer(out, 200 if was_over else 202)
+
+
+@router.get("/runs/{run_id}/tasks")
+async def list_tasks(run_id: str, call: Reading) -> Items:
+    async with call.read() as session:
+        report = await report_one(session, await run_store.get_run(session, run_id))
+        return Items(items=[TaskOut.of(report)])
+
+
+@router.get("/runs/{run_id}/events")
+async def list_events(run_id: str, call: Reading) -> Items:
+    async with call.read() as session:
+        await run_store.get_run(session, run_id)
+        return Items(items=[EventOut.of(row) for row in await events_of(session, run_id)])
+
+
+@router.get("/runs/{run_id}/decisions")
+async def list_decisions(run_id: str, call: Reading) -> Items:
+    async with call.read() as session:
+        await run_store.get_run(session, run_id)
+        return Items(items=await run_store.decisions_of(session, run_id))

@@ -1,0 +1,1 @@
+"""What travels over HTTP: pydantic models only, one module a noun."""

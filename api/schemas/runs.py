@@ -1,0 +1,242 @@
+"""Runs, their tasks, events and logs (api.md §3)."""
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas.base import In
+from api.texts import Language, say
+from kernel.events import EventRow
+from rayjobs.model.run import Condition, End
+from rayjobs.phases import Phase
+from rayjobs.run_report import MAIN_GROUP, RunReport, Standing, attempt_end, driver_facts, task_state
+from rayjobs.tables import AttemptRow
+
+
+class RunCreate(In):
+    priority: int | None = None
+    max_wait_s: int | None = None
+
+
+class RunEdit(In):
+    priority: int
+
+
+class ConditionOut(BaseModel):
+    code: str
+    detail: str
+    advice: str | None
+    owner: str
+    params: dict[str, Any]
+    since: datetime
+    position: int | None
+    ahead: list[str] | None
+    predicted_start: datetime | None = None
+    next_check_at: datetime | None = None
+
+    @classmethod
+    def of(cls, condition: Condition, standing: Standing | None, language: Language) -> "ConditionOut":
+        words = say(condition.code, condition.params, language)
+        return cls(
+            code=condition.code,
+            detail=words.detail,
+            advice=words.advice,
+            owner=condition.owner,
+            params=dict(condition.params),
+            since=condition.since,
+            position=standing.position if standing else None,
+            ahead=standing.ahead if standing else None,
+        )
+
+
+class EndOut(BaseModel):
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    end_class: str = Field(alias="class")
+    code: str
+    exit_code: int | None
+    detail: str
+    advice: str | None
+    params: dict[str, Any]
+    task_group: str | None = None
+    task: int | None = None
+
+    @classmethod
+    def of(cls, end: End, language: Language) -> "EndOut":
+        words = say(end.code, {"exit_code": end.exit_code, **end.params}, language)
+        return cls(
+            end_class=end.end_class,
+            code=end.code,
+            exit_code=end.exit_code,
+            detail=words.detail,
+            advice=words.advice,
+            params=dict(end.params),
+        )
+
+
+class PhaseOut(BaseModel):
+    name: str
+    state: str
+    detail: dict[str, Any] | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, phase: Phase) -> "PhaseOut":
+        return cls.model_validate(phase, from_attributes=True)
+
+
+class AttemptOut(BaseModel):
+    epoch: int
+    cluster: str
+    submission_id: str
+    state: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    end: EndOut | None
+
+    @classmethod
+    def of(cls, row: AttemptRow, language: Language) -> "AttemptOut":
+        end = attempt_end(row)
+        return cls(
+            epoch=row.epoch,
+            cluster=row.cluster,
+            submission_id=row.id,
+            state=row.state,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            end=EndOut.of(end, language) if end else None,
+        )
+
+
+class TaskGroupOut(BaseModel):
+    name: str
+    index: int
+    count: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    stopped: int
+
+
+class RunOut(BaseModel):
+    id: str
+    job: str
+    job_revision: int
+    run_mode: str
+    origin: str
+    priority: int | None
+    effective_priority: int | None
+    state: str
+    condition: ConditionOut | None
+    phases: list[PhaseOut]
+    cluster: str | None
+    cluster_group: str | None
+    resource_package: str | None
+    resource_group: str | None
+    attempts: list[AttemptOut]
+    end: EndOut | None
+    task_groups: list[TaskGroupOut]
+    failed_tasks: int
+    max_wait_s: int | None
+    stop_requested_by: str | None
+    allocated_at: datetime | None
+    created_at: datetime
+    created_by: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, report: RunReport, language: Language) -> "RunOut":
+        row, counts = report.row, report.task_counts
+        return cls(
+            id=row.id,
+            job=row.job_name,
+            job_revision=row.job_revision,
+            run_mode=row.run_mode,
+            origin=row.origin,
+            priority=row.priority,
+            effective_priority=row.priority,
+            state=row.state,
+            condition=ConditionOut.of(report.condition, report.standing, language) if report.condition else None,
+            phases=[PhaseOut.of(phase) for phase in report.phases],
+            cluster=row.cluster,
+            cluster_group=row.cluster_group,
+            resource_package=row.resource_package,
+            resource_group=row.resource_group,
+            attempts=[AttemptOut.of(attempt, language) for attempt in report.attempts],
+            end=EndOut.of(report.end, language) if report.end else None,
+            task_groups=[TaskGroupOut(name=MAIN_GROUP, index=0, count=1, **counts)],
+            failed_tasks=counts["failed"],
+            max_wait_s=row.max_wait_s,
+            stop_requested_by=row.stop_requested_by,
+            allocated_at=row.allocated_at,
+            created_at=row.created_at,
+            created_by=row.created_by,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+        )
+
+
+class TaskOut(BaseModel):
+    group: str
+    group_index: int
+    index: int
+    state: str
+    exit_code: int | None
+    node_ip: str | None
+    container_ip: str | None
+    host_ip: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, report: RunReport) -> "TaskOut":
+        return cls(
+            group=MAIN_GROUP,
+            group_index=0,
+            index=0,
+            state=task_state(report.row, report.end).upper(),
+            exit_code=report.end.exit_code if report.end else None,
+            started_at=report.row.started_at,
+            ended_at=report.row.ended_at,
+            **driver_facts(report),
+        )
+
+
+class EventOut(BaseModel):
+    id: str
+    at: datetime
+    type: str
+    actor: str
+    params: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: EventRow) -> "EventOut":
+        return cls(id=f"evt_{row.seq:026d}", at=row.at, type=row.type, actor=row.actor, params=row.params)
+
+
+class Items(BaseModel):
+    """All there is: these lists end with their run."""
+
+    items: list[Any]
+    next_cursor: None = None
+
+
+class LogChunk(BaseModel):
+    offset: int
+    next_offset: int
+    data: str
+    complete: bool
+
+
+class RunChange(BaseModel):
+    """One line of `/runs/stream`."""
+
+    id: str
+    job: str
+    state: str
+    condition: str | None
+    end: str | None

@@ -1,0 +1,227 @@
+"""The one place that knows every part: builds adapters, services and loops from the settings, and runs them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+
+from api import idempotency, migrations
+from api.auth import Tokens
+from api.local_secrets import credential_key, write_secret
+from api.metrics import Metrics
+from api.settings import Settings
+from api.streaming import News
+from cluster_groups.backends.base import ClusterBackend
+from cluster_groups.backends.local import LocalBackend
+from cluster_groups.backends.local_capacity import machine_capacity
+from cluster_groups.backends.local_command import LocalSettings
+from cluster_groups.endpoints import Endpoints
+from cluster_groups.probe import HttpClusterProbe
+from cluster_groups.reconcile.clusters import ClusterReconciler
+from cluster_groups.reconcile.health import HealthReconciler
+from cluster_groups.service.clusters import Clusters
+from cluster_groups.service.groups import ClusterGroups
+from cluster_groups.service.resources import ResourcePools
+from cluster_groups.store import clusters as cluster_store
+from kernel.clock import Clock, SystemClock
+from kernel.controller import TTL_S, Controller
+from kernel.db import Database
+from kernel.lease import Lease
+from kernel.loop import Hints, Loop, Observer, Reconciler
+from kernel.resources import Resources
+from rayjobs import job_store
+from rayjobs.fleet import Fleet, RunsOfClusters, users_of_cluster_group, users_of_resource_group
+from rayjobs.gateway.ray_jobs import RayJobsGateway
+from rayjobs.job_service import JobService
+from rayjobs.logs import LogKeeper
+from rayjobs.reconcile.admission import AdmissionReconciler
+from rayjobs.reconcile.attempts import AttemptReconciler
+from rayjobs.reconcile.logs import LogReconciler
+from rayjobs.run_service import RUN_NEWS, RunService
+from rayjobs.submission import Packages
+from runtime_envs.archive import ArchiveLimits
+from runtime_envs.check_uri import UriPolicy
+from runtime_envs.credentials import Credentials
+from runtime_envs.model import PackageLimits
+from runtime_envs.packages.local import LocalBlobStore
+from runtime_envs.reconcile import collect
+from runtime_envs.service import PackageService, RayUploads
+
+LOCAL = "local"
+DAY_S = 24 * 3600
+KEEP_RAY_UPLOADS_S = 30 * DAY_S
+LEAST_CAPACITY = Resources(cpu=4, memory_gib=8)
+"""The default resource package offers at least this, so that even on a small machine a head and a worker fit: the
+amounts of local clusters are logical."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Services:
+    settings: Settings
+    database: Database
+    clock: Clock
+    hints: Hints
+    news: News
+    metrics: Metrics
+    http: httpx.AsyncClient
+    blobs: LocalBlobStore
+    tokens: Tokens
+    credentials: Credentials
+    packages: PackageService
+    ray_uploads: RayUploads
+    pools: ResourcePools
+    clusters: Clusters
+    groups: ClusterGroups
+    jobs: JobService
+    runs: RunService
+    logs: LogKeeper
+    loops: tuple[Loop, ...]
+    controller: Controller
+
+
+def wire(settings: Settings, clock: Clock | None = None, observer: Observer = lambda _step: None) -> Services:
+    """Everything, at rest: nothing is opened, read or written before `prepare`. Tests watch the loops' steps."""
+    return _Wiring(settings, clock or SystemClock(), observer).services()
+
+
+class _Wiring:
+    """Made once to build `Services`; the attributes are the parts more than one other part needs."""
+
+    def __init__(self, settings: Settings, clock: Clock, observer: Observer) -> None:
+        self.settings, self.clock, self.observer = settings, clock, observer
+        self.database = Database(settings.database)
+        self.hints, self.news = Hints(), News()
+        self.http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=200))
+        self.probe = HttpClusterProbe(self.http, clock)
+        self.gateway = RayJobsGateway(self.http)
+        self.blobs = LocalBlobStore(settings.state_dir / "blobs")
+        key = credential_key(settings)
+        self.credentials = Credentials(self.database, clock, key, cluster_store.of_credential)
+        self.backends: Mapping[str, ClusterBackend] = {
+            LOCAL: LocalBackend(settings.state_dir / LOCAL, self.probe, LocalSettings(environment=dict(os.environ)))
+        }
+        self.endpoints = Endpoints(self.database, self.backends, self.credentials)
+        self.runs_of_clusters = RunsOfClusters(self.hints)
+
+    def services(self) -> Services:
+        limits = PackageLimits(archive=ArchiveLimits(max_unpacked_bytes=self.settings.max_unpacked_bytes))
+        packages = PackageService(self.database, self.blobs, self.clock, limits, job_store.users_of_package)
+        uploads = RayUploads(self.database, self.blobs, self.clock, limits)
+        pools = ResourcePools(self.clock, self.hints, list(self.backends), users_of_resource_group)
+        clusters = Clusters(
+            self.clock,
+            self.hints,
+            backends=list(self.backends),
+            pools=pools,
+            runs=self.runs_of_clusters,
+            credentials=self.credentials,
+        )
+        groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group)
+        jobs = JobService(self.clock, UriPolicy())
+        fleet = Fleet(clusters, groups, pools, self.endpoints)
+        runs = RunService(self.clock, self.hints, jobs, fleet.id_of)
+        self.runs_of_clusters.runs = runs
+        logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
+        loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), logs)
+        lease = Lease(self.database, self.clock, "controller", ttl_s=TTL_S)
+        self.hints.connect(RUN_NEWS, self._ring)
+        return Services(
+            settings=self.settings,
+            database=self.database,
+            clock=self.clock,
+            hints=self.hints,
+            news=self.news,
+            metrics=Metrics(),
+            http=self.http,
+            blobs=self.blobs,
+            tokens=Tokens(self.database, self.clock),
+            credentials=self.credentials,
+            packages=packages,
+            ray_uploads=uploads,
+            pools=pools,
+            clusters=clusters,
+            groups=groups,
+            jobs=jobs,
+            runs=runs,
+            logs=logs,
+            loops=loops,
+            controller=Controller(lease, loops),
+        )
+
+    def _loops(self, fleet: Fleet, packages: Packages, logs: LogKeeper) -> tuple[Loop, ...]:
+        reconcilers: list[Reconciler[Any, Any, Any]] = [
+            ClusterReconciler(self.backends, self.endpoints, self.runs_of_clusters, self.hints),
+            HealthReconciler(self.probe, self.endpoints, self.hints, self.clock),
+            AdmissionReconciler(fleet, self.hints),
+            AttemptReconciler(self.gateway, fleet, packages, logs, self.hints),
+            LogReconciler(fleet, logs),
+        ]
+        loops = tuple(Loop(one, self.database, self.clock, self.observer) for one in reconcilers)
+        for loop in loops:
+            self.hints.connect(loop.reconciler.name, loop.hint)
+        return loops
+
+    def _ring(self, run_id: str) -> None:
+        self.news.ring(RUN_NEWS)
+        self.news.ring(run_id)
+
+
+async def prepare(services: Services) -> str | None:
+    """Bring the database up to date and lay what a first start needs (api.md §9).
+
+    Gives the secret of the admin token when it is a new one.
+    """
+    await services.database.ping()
+    await migrations.upgrade(services.database)
+    await services.blobs.prepare()
+    async with services.database.write() as session:
+        await services.pools.ensure_default(session, _at_least(machine_capacity(), LEAST_CAPACITY))
+        await services.clusters.autostart(session)
+    return await _keep_admin_token(services)
+
+
+@asynccontextmanager
+async def running(services: Services) -> AsyncIterator[None]:
+    """The loops at work, after `prepare`."""
+    tasks = [
+        asyncio.create_task(services.controller.run(), name="controller"),
+        asyncio.create_task(_clean_daily(services), name="clean"),
+    ]
+    try:
+        yield
+    finally:
+        services.news.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await services.http.aclose()
+        await services.database.close()
+
+
+def _at_least(capacity: Resources, least: Resources) -> Resources:
+    cpu, memory_gib = max(capacity.cpu, least.cpu), max(capacity.memory_gib, least.memory_gib)
+    return replace(capacity, cpu=cpu, memory_gib=memory_gib)
+
+
+async def _keep_admin_token(services: Services) -> str | None:
+    given = services.settings.admin_token
+    file = services.settings.admin_token_file
+    kept = file.read_text("utf-8").strip() if file.exists() else None
+    async with services.database.write() as session:
+        secret = await services.tokens.ensure_admin(session, given.get_secret_value() if given else None, kept)
+    if secret is not None and secret != kept:
+        write_secret(file, secret)
+    return secret
+
+
+async def _clean_daily(services: Services) -> None:
+    while True:
+        now = services.clock.now()
+        async with services.database.write() as session:
+            await idempotency.prune(session, now)
+        await collect(services.database, services.blobs, now, keep_ray_uploads_s=KEEP_RAY_UPLOADS_S)
+        await asyncio.sleep(DAY_S)

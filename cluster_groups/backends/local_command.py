@@ -1,0 +1,145 @@
+"""From a cluster's specification to the nodes it gets on this machine, their command lines and their environment."""
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cluster_groups.backends.local_processes import TOKEN_PATH
+from cluster_groups.backends.local_state import LocalCluster, LocalNode
+from cluster_groups.model.cluster import HEAD_GROUP, ClusterSpec, NodeSpec
+from cluster_groups.node_table import ACCELERATOR_LABEL, ACCELERATOR_RESOURCE, GROUP_LABEL
+
+_FIRST_IP = IPv4Address("127.0.0.2")
+"""Ray replaces 127.0.0.1 by the host's address; any other loopback address stays, whatever network the host is on."""
+
+_START_OPTIONS = frozenset(
+    {"object-store-memory", "object-spilling-directory", "min-worker-port", "max-worker-port", "include-log-monitor"}
+)
+_SYSTEM_CONFIG = frozenset(
+    {
+        "memory_usage_threshold",
+        "memory_monitor_refresh_ms",
+        "task_events_max_num_task_in_gcs",
+        "health_check_period_ms",
+        "health_check_timeout_ms",
+        "health_check_failure_threshold",
+        "max_io_workers",
+        "object_spilling_threshold",
+    }
+)
+
+_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_*", "UV_*")
+_RAY_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "token",  # unset, Ray decides by whether ~/.ray/auth_token exists
+    "RAY_START_HOOK": "cluster_groups.backends.local_hook.without_ray_client",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # else SIGTERM waits 30 s for a running job
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",  # a dead head never returns here: its workers need not wait 60 s
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",  # with the threshold: a killed node is DEAD after 3 s, not 15
+    "RAY_health_check_failure_threshold": "3",
+    "DASHBOARD_METRIC_PORT": "0",
+    "AUTOSCALER_METRIC_PORT": "0",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalSettings:
+    environment: Mapping[str, str] = field(repr=False)
+    """The service's own; nodes, and with them every user's code, see only what `passed` names."""
+    passed: tuple[str, ...] = _PASSED
+    dashboard_ports: range = range(20000, 25000)  # below the range the kernel hands out by itself
+    object_store_bytes: int = 100_000_000
+    temp_root: Path = Path("/tmp")  # noqa: S108 - holds private folders only; socket paths must stay below 108 bytes
+    python: str = sys.executable
+
+
+def plan_nodes(spec: ClusterSpec) -> tuple[LocalNode, ...]:
+    """The head and every group's least; one worker if that left none, as the head runs no tasks."""
+    names = [(HEAD_GROUP, HEAD_GROUP), *_workers(spec)]
+    return tuple(
+        LocalNode(name=name, group=group, ip=str(_FIRST_IP + index)) for index, (name, group) in enumerate(names)
+    )
+
+
+def head_command(spec: ClusterSpec, cluster: LocalCluster, node: LocalNode, settings: LocalSettings) -> list[str]:
+    options = {
+        "port": "0",
+        "dashboard-host": "127.0.0.1",
+        "dashboard-port": str(cluster.dashboard_port),
+        "include-dashboard": "true",  # without it a busy port means no dashboard and no word about it
+        **_node_options(spec, node, spec.head, settings),
+        "num-cpus": "0",
+        "num-gpus": "0",
+    }
+    system_config = {key: json.loads(spec.advanced_parameters[key]) for key in _given(spec, _SYSTEM_CONFIG)}
+    if system_config:
+        options["system-config"] = json.dumps(system_config)
+    return _ray_start(settings, ["--head"], options)
+
+
+def worker_command(spec: ClusterSpec, node: LocalNode, gcs_address: str, settings: LocalSettings) -> list[str]:
+    group = next(group for group in spec.worker_groups if group.name == node.group)
+    options = {
+        "address": gcs_address,
+        **_node_options(spec, node, group, settings),
+        "num-cpus": str(math.ceil(group.cpu)),  # Ray counts whole CPUs here
+        "num-gpus": str(group.gpu),
+    }
+    return _ray_start(settings, [], options)
+
+
+def node_environment(settings: LocalSettings, token_path: str) -> dict[str, str]:
+    passed = {
+        name: value
+        for name, value in settings.environment.items()
+        if any(fnmatchcase(name, pattern) for pattern in settings.passed)
+    }
+    path = f"{Path(settings.python).parent}:{passed.get('PATH', '/usr/bin:/bin')}"  # `python` in an entrypoint has Ray
+    return {**passed, "PATH": path, **_RAY_ENVIRONMENT, TOKEN_PATH: token_path}
+
+
+def _workers(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
+    counts = {group.name: group.min_instances for group in spec.worker_groups}
+    growing = next((group for group in spec.worker_groups if group.max_instances > 0), None)
+    if growing and not any(counts.values()):
+        counts[growing.name] = 1
+    return ((f"{name}-{index}", name) for name, count in counts.items() for index in range(count))
+
+
+def _node_options(spec: ClusterSpec, node: LocalNode, size: NodeSpec, settings: LocalSettings) -> dict[str, str]:
+    resources = json.loads(spec.advanced_parameters.get("resources", "{}"))
+    labels = {**_pairs(spec.advanced_parameters.get("labels", "")), **size.labels, GROUP_LABEL: node.group}
+    if not node.is_head and size.gpu and size.gpu_type:
+        resources[ACCELERATOR_RESOURCE + size.gpu_type] = 1
+        labels[ACCELERATOR_LABEL] = size.gpu_type
+    return {
+        "node-ip-address": node.ip,
+        "dashboard-agent-listen-port": "0",
+        "min-worker-port": "0",
+        "max-worker-port": "0",
+        "object-store-memory": str(settings.object_store_bytes),
+        "memory": str(int(size.memory_gib * 2**30)),
+        "labels": ",".join(f"{key}={value}" for key, value in labels.items()),
+        "resources": json.dumps(resources),
+        **{key: spec.advanced_parameters[key] for key in _given(spec, _START_OPTIONS)},
+        "temp-dir": str(node.folder),
+    }
+
+
+def _given(spec: ClusterSpec, known: frozenset[str]) -> list[str]:
+    return [key for key in spec.advanced_parameters if key in known]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
+
+
+def _ray_start(settings: LocalSettings, flags: list[str], options: Mapping[str, str]) -> list[str]:
+    always = ["start", "--block", "--disable-usage-stats", "--log-color=false"]
+    values = [f"--{name}={value}" for name, value in options.items()]
+    return [settings.python, "-m", "ray.scripts.scripts", *always, *flags, *values]

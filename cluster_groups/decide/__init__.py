@@ -1,0 +1,1 @@
+"""Plain functions from a frozen view and a time to a verdict with its reasons."""

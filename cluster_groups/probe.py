@@ -1,0 +1,109 @@
+"""Looks at any Ray cluster through its dashboard: does it answer, who is in it, how much is free."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from cluster_groups.model.cluster import Endpoint, Node, ProbeResult
+from cluster_groups.node_table import node_table
+from kernel.clock import Clock
+from kernel.reasons import Reason
+
+TIMEOUT_S = 3.0
+"""For the checks together, and once more for the node table (policy.md §3)."""
+
+_NODES = "/api/v0/nodes?detail=true&limit=10000"
+_USAGE = "/nodes?view=summary"  # the one place that tells what is in use under either of Ray's autoscalers
+_METADATA = "/api/v0/cluster_metadata"
+
+
+class HttpClusterProbe:
+    """`client` must take nothing from the environment (`trust_env=False`): a netrc entry would replace the token."""
+
+    def __init__(self, client: httpx.AsyncClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    async def probe(self, endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
+        at = self._clock.now()
+        try:
+            version = await self._check(endpoint)
+            nodes, python_version = await self._table(endpoint) if with_nodes else (None, None)
+        except _LookFailed as failed:
+            return ProbeResult(at=at, failure=failed.reason)
+        return ProbeResult(
+            at=at,
+            ray_version=version.get("ray_version"),
+            python_version=python_version,
+            nodes=nodes,
+            details={"session_name": version.get("session_name")},
+        )
+
+    async def _check(self, endpoint: Endpoint) -> Mapping[str, Any]:
+        async with _at_most(TIMEOUT_S, "/api/version"):
+            version = await self._json(endpoint, "/api/version")
+            health = await self._get(endpoint, "/api/gcs_healthz")
+        if health.status_code != httpx.codes.OK:
+            raise _LookFailed("GCS_UNHEALTHY", status=health.status_code)
+        return version
+
+    async def _table(self, endpoint: Endpoint) -> tuple[tuple[Node, ...], str | None]:
+        async with _at_most(TIMEOUT_S, _NODES):
+            nodes = await self._json(endpoint, _NODES)
+            usage = await self._json_if_served(endpoint, _USAGE)
+            metadata = await self._json_if_served(endpoint, _METADATA)
+        try:
+            return node_table(nodes, usage, self._clock.now()), metadata.get("data", {}).get("pythonVersion")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _LookFailed("PROBE_MALFORMED", path=_NODES) from error
+
+    async def _json_if_served(self, endpoint: Endpoint, path: str) -> Mapping[str, Any]:
+        try:
+            return await self._json(endpoint, path)
+        except _LookFailed as failed:
+            if failed.reason.code == "PROBE_STATUS":
+                return {}
+            raise
+
+    async def _json(self, endpoint: Endpoint, path: str) -> Mapping[str, Any]:
+        response = await self._get(endpoint, path)
+        if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            raise _LookFailed("PROBE_UNAUTHORIZED", status=response.status_code)
+        if response.status_code != httpx.codes.OK:
+            raise _LookFailed("PROBE_STATUS", status=response.status_code, path=path)
+        try:
+            body = response.json()
+        except ValueError as error:
+            raise _LookFailed("PROBE_MALFORMED", path=path) from error
+        if not isinstance(body, dict):
+            raise _LookFailed("PROBE_MALFORMED", path=path)
+        return body
+
+    async def _get(self, endpoint: Endpoint, path: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
+        url = endpoint.address.rstrip("/") + path
+        try:
+            return await self._client.get(url, headers=headers, follow_redirects=False, timeout=TIMEOUT_S)
+        except httpx.TimeoutException as error:
+            raise _LookFailed("PROBE_TIMEOUT", path=path, timeout_s=TIMEOUT_S) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _LookFailed("PROBE_UNREACHABLE", error=str(error)) from error
+
+
+class _LookFailed(Exception):
+    def __init__(self, code: str, **params: Any) -> None:
+        super().__init__(code)
+        self.reason = Reason(code=code, params=params)
+
+
+@asynccontextmanager
+async def _at_most(seconds: float, path: str) -> AsyncIterator[None]:
+    """A timeout of httpx bounds each wait for bytes, not their sum."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise _LookFailed("PROBE_TIMEOUT", path=path, timeout_s=seconds) from error

@@ -1,0 +1,1 @@
+"""The loops of clusters: each to what was asked of it, and its health."""

@@ -1,0 +1,112 @@
+"""Probes each running cluster and keeps the verdict and its node table; writes only what has changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.backends.base import ClusterProbe
+from cluster_groups.decide.health import PROBE_EVERY_S, judge
+from cluster_groups.endpoints import EndpointBook
+from cluster_groups.model.cluster import Cluster, ClusterState, ProbeResult
+from cluster_groups.model.health import Health, HealthStatus
+from cluster_groups.service.base import HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP
+from cluster_groups.store import clusters as store
+from cluster_groups.tables import ClusterRow
+from kernel.clock import Clock
+from kernel.db import guarded_update
+from kernel.errors import Unavailable
+from kernel.events import record
+from kernel.loop import Hints, Reconciler
+
+PENDING_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthPlan:
+    cluster: Cluster
+    version: int
+
+
+class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
+    """The outcome of a look is the cluster as it is then known."""
+
+    name = HEALTH_LOOP
+
+    def __init__(self, probe: ClusterProbe, endpoints: EndpointBook, hints: Hints, clock: Clock) -> None:
+        self._probe = probe
+        self._endpoints = endpoints
+        self._hints = hints
+        self._clock = clock
+        self._counted: dict[str, Health] = {}
+        """What the row does not have: the counts since the verdict last changed."""
+
+    async def list_keys(self, session: AsyncSession) -> Sequence[str]:
+        return await store.ids_in(session, [ClusterState.RUNNING])
+
+    async def load(self, session: AsyncSession, key: str) -> HealthPlan | None:
+        row = await store.get(session, key)
+        if row is None or row.state != ClusterState.RUNNING:
+            self._counted.pop(key, None)
+            return None
+        cluster = store.cluster_of(row)
+        counted = self._counted.get(key)
+        if counted and (counted.status, counted.since) == (cluster.health.status, cluster.health.since):
+            cluster = replace(cluster, health=counted)
+        return HealthPlan(cluster=cluster, version=row.version)
+
+    def decide(self, snapshot: HealthPlan, now: datetime) -> HealthPlan:
+        del now
+        return snapshot
+
+    async def act(self, plan: HealthPlan) -> Cluster:
+        cluster = plan.cluster
+        if cluster.health.last_result_at is None:  # new, started again or edited: it may answer elsewhere now
+            self._endpoints.forget(cluster.id)
+        result = await self._look(cluster.id)
+        health = judge(cluster.health, result, self._clock.now(), minimum_workers=cluster.minimum_workers)
+        self._counted[cluster.id] = health
+        if result is None or result.failure is not None:
+            self._endpoints.forget(cluster.id)
+        if result is None:
+            return replace(cluster, health=health)
+        return replace(
+            cluster,
+            health=health,
+            nodes=cluster.nodes if result.nodes is None else result.nodes,
+            ray_version=result.ray_version or cluster.ray_version,
+            python_version=result.python_version or cluster.python_version,
+        )
+
+    def changes(self, plan: HealthPlan, outcome: Cluster) -> bool:
+        return _shown(plan.cluster) != _shown(outcome)
+
+    async def apply(self, session: AsyncSession, plan: HealthPlan, outcome: Cluster, now: datetime) -> None:
+        columns = store.sight_columns(outcome)
+        if not await guarded_update(session, ClusterRow, outcome.id, plan.version, **columns):
+            self._counted.pop(outcome.id, None)
+            return
+        health = outcome.health
+        if health.status is not plan.cluster.health.status:
+            code = health.failure.code if health.failure else None
+            record(session, outcome.id, "HEALTH", at=now, status=str(health.status), code=code)
+        self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
+
+    def again_s(self, plan: HealthPlan, outcome: Cluster) -> float | None:
+        del plan
+        if outcome.id not in self._counted:  # the verdict was not stored
+            return 0.0
+        return PENDING_S if outcome.health.status is HealthStatus.PENDING else PROBE_EVERY_S
+
+    async def _look(self, cluster_id: str) -> ProbeResult | None:
+        try:
+            endpoint = await self._endpoints.endpoint(cluster_id)
+        except Unavailable:  # the backend does not say where it is
+            return None
+        return None if endpoint is None else await self._probe.probe(endpoint, with_nodes=True)
+
+
+def _shown(cluster: Cluster) -> tuple[object, ...]:
+    code = cluster.health.failure.code if cluster.health.failure else None
+    return cluster.health.status, code, cluster.nodes, cluster.ray_version, cluster.python_version

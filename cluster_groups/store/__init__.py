@@ -1,0 +1,1 @@
+"""Queries, and the way between rows and values. Nothing here decides or commits."""

@@ -1,0 +1,152 @@
+"""Queries on clusters, and the way between their rows and values."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.model.cluster import (
+    HOLDS_RESOURCES,
+    Cluster,
+    ClusterConfig,
+    ClusterKind,
+    ClusterState,
+    Node,
+)
+from cluster_groups.model.demand import ClusterView
+from cluster_groups.model.health import Health
+from cluster_groups.store.lookup import by_ref, filtered, one
+from cluster_groups.tables import ClusterRow
+from kernel.events import EventRow
+from kernel.paging import Page, PageRequest, paginate
+from kernel.reasons import Reason
+
+SORTABLE = {"created_at": ClusterRow.created_at, "name": ClusterRow.name, "state": ClusterRow.state}
+EDITED = "EDITED"
+
+_LIVE = ClusterRow.state != ClusterState.DELETED
+_CLUSTER = TypeAdapter(Cluster)
+_CONFIG = TypeAdapter(ClusterConfig)
+_REASON = TypeAdapter(Reason)
+_HEALTH = TypeAdapter(Health)
+_NODES = TypeAdapter(tuple[Node, ...])
+
+
+async def find(session: AsyncSession, ref: str, *, lock: bool = False) -> ClusterRow:
+    return await by_ref(session, select(ClusterRow).where(_LIVE), ref, "cluster", lock=lock)
+
+
+async def get(session: AsyncSession, cluster_id: str, *, lock: bool = False) -> ClusterRow | None:
+    """Also a deleted one."""
+    return await one(session, select(ClusterRow).where(ClusterRow.id == cluster_id), lock=lock)
+
+
+async def page(session: AsyncSession, filters: Mapping[str, str | None], request: PageRequest) -> Page[Cluster]:
+    """Clusters made for one run are not listed."""
+    statement = filtered(select(ClusterRow).where(_LIVE, ClusterRow.on_demand_run.is_(None)), filters)
+    rows = await paginate(session, statement, request, sortable=SORTABLE, key=ClusterRow.id)
+    return Page(items=[cluster_of(row) for row in rows.items], next_cursor=rows.next_cursor)
+
+
+async def live(session: AsyncSession) -> list[Cluster]:
+    return [cluster_of(row) for row in await session.scalars(select(ClusterRow).where(_LIVE))]
+
+
+async def ids_in(session: AsyncSession, states: Sequence[ClusterState]) -> list[str]:
+    return list(await session.scalars(select(ClusterRow.id).where(ClusterRow.state.in_(states))))
+
+
+async def listed_names(session: AsyncSession, names: Sequence[str]) -> set[str]:
+    """Which of `names` are clusters that people may refer to."""
+    statement = select(ClusterRow.name).where(_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name.in_(names))
+    return set(await session.scalars(statement))
+
+
+async def holding(session: AsyncSession) -> list[Cluster]:
+    """The clusters that count against the quota of their resource groups (A19)."""
+    statement = select(ClusterRow).where(
+        ClusterRow.kind == ClusterKind.MANAGED,
+        ClusterRow.resource_group.is_not(None),
+        ClusterRow.state.in_(HOLDS_RESOURCES),
+    )
+    return [cluster_of(row) for row in await session.scalars(statement)]
+
+
+async def of_group(session: AsyncSession, resource_group: str) -> list[str]:
+    """Names of the live clusters that are in this resource group, whatever their state."""
+    statement = select(ClusterRow.name).where(_LIVE, ClusterRow.resource_group == resource_group)
+    return sorted(await session.scalars(statement))
+
+
+async def last_edit(session: AsyncSession, row: ClusterRow) -> tuple[str, datetime]:
+    """Who made its present revision, and when."""
+    edits = select(EventRow).where(EventRow.target_id == row.id, EventRow.type == EDITED)
+    event = await session.scalar(edits.order_by(EventRow.seq.desc()).limit(1))
+    return (event.actor, event.at) if event else (row.created_by, row.created_at)
+
+
+def cluster_of(row: ClusterRow) -> Cluster:
+    values = {column.key: getattr(row, column.key) for column in ClusterRow.__table__.columns}
+    if row.health is None:
+        values["health"] = Health(since=row.state_since)
+    return _CLUSTER.validate_python(values)
+
+
+def view_of(cluster: Cluster) -> ClusterView:
+    return ClusterView(
+        id=cluster.id,
+        name=cluster.name,
+        kind=cluster.kind,
+        state=cluster.state,
+        health=cluster.health.status,
+        cordoned=cluster.cordoned,
+        resource_group=cluster.resource_group,
+        labels=cluster.labels,
+        nodes=cluster.nodes,
+        # What Ray calls the memory of an attached head is a figure its owner chose, not the head's size.
+        **({"head_memory_gib": cluster.head.memory_gib} if cluster.head else {}),
+        max_runs=cluster.max_runs,
+        ray_version=cluster.ray_version,
+        python_version=cluster.python_version,
+        state_reason=cluster.state_reason,
+        health_failure=cluster.health.failure,
+        on_demand=cluster.on_demand_run is not None,
+    )
+
+
+def config_columns(config: ClusterConfig) -> dict[str, Any]:
+    return dict(_CONFIG.dump_python(config, mode="json"))
+
+
+def state_columns(state: ClusterState, now: datetime, reason: Reason | None = None) -> dict[str, Any]:
+    """A new state makes everything seen before it void."""
+    return {
+        "state": str(state),
+        "state_since": now,
+        "state_reason": reason_column(reason),
+        "health": None,
+        "nodes": [],
+    }
+
+
+def reason_column(reason: Reason | None) -> dict[str, Any] | None:
+    return None if reason is None else dict(_REASON.dump_python(reason, mode="json"))
+
+
+def sight_columns(cluster: Cluster) -> dict[str, Any]:
+    """What probes found out."""
+    return {
+        "health": _HEALTH.dump_python(cluster.health, mode="json"),
+        "nodes": _NODES.dump_python(cluster.nodes, mode="json"),
+        "ray_version": cluster.ray_version,
+        "python_version": cluster.python_version,
+    }
+
+
+async def of_credential(session: AsyncSession, name: str) -> list[str]:
+    """Names of the clusters that refer to this credential."""
+    statement = select(ClusterRow.name).where(ClusterRow.credential == name, ClusterRow.state != ClusterState.DELETED)
+    return sorted(await session.scalars(statement))

@@ -1,0 +1,1 @@
+"""How Muster talks to a cluster about jobs."""

@@ -1,0 +1,63 @@
+"""Pure: what Ray says of a job → why the attempt is over. Error types as in ray-jobs docs, `JobErrorType`."""
+
+import signal
+
+from rayjobs.gateway.base import RayJob, RayStatus
+from rayjobs.model.run import End, EndClass, EndCode
+from rayjobs.runner.spec import EXIT_GUARD_LOST, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED
+
+MAX_MESSAGE = 4000
+
+_BY_ERROR_TYPE = {
+    "RUNTIME_ENV_SETUP_FAILURE": (EndClass.ENVIRONMENT, EndCode.RUNTIME_ENV_FAILED),
+    "JOB_SUPERVISOR_ACTOR_START_TIMEOUT": (EndClass.PLACEMENT, EndCode.DRIVER_NOT_STARTED),
+    "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE": (EndClass.PLACEMENT, EndCode.DRIVER_NOT_STARTED),
+    "JOB_SUPERVISOR_ACTOR_START_FAILURE": (EndClass.PLATFORM, EndCode.DRIVER_NOT_STARTED),
+    "JOB_ENTRYPOINT_COMMAND_START_ERROR": (EndClass.PLATFORM, EndCode.DRIVER_NOT_STARTED),
+    "JOB_SUPERVISOR_ACTOR_DIED": (EndClass.LOST, EndCode.DRIVER_LOST),
+    "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE": (EndClass.PLATFORM, EndCode.DRIVER_LOST),
+}
+
+
+def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool) -> End | None:
+    """None while it is not over.
+
+    `stop_code` says what a STOPPED is due to, when Muster asked for the stop. `time_is_up` tells the runner's own
+    exit code for "ran longer than `max_runtime_s`" from a user's program that happens to exit with the same number.
+    """
+    if job.status in {RayStatus.PENDING, RayStatus.RUNNING}:
+        return None
+    if job.status is RayStatus.SUCCEEDED:
+        return End(end_class=EndClass.COMPLETED, code=EndCode.ALL_TASKS_DONE, exit_code=0)
+    if job.status is RayStatus.STOPPED:
+        return End(end_class=EndClass.STOPPED, code=stop_code or EndCode.STOPPED_OUTSIDE)
+    known = _BY_ERROR_TYPE.get(job.error_type or "")
+    if known is not None:
+        return End(end_class=known[0], code=known[1], params={"message": (job.message or "")[-MAX_MESSAGE:]})
+    return _judge_exit(job, stop_code, time_is_up=time_is_up)
+
+
+def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool) -> End:
+    code = job.exit_code
+    if code is None:
+        message = (job.message or "")[-MAX_MESSAGE:]
+        return End(end_class=EndClass.PLATFORM, code=EndCode.DRIVER_LOST, params={"message": message})
+    if stop_code is not None:
+        return End(end_class=EndClass.STOPPED, code=stop_code, exit_code=code)
+    if code == EXIT_MAX_RUNTIME and time_is_up:
+        return End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_RUNTIME, exit_code=code)
+    if code in {EXIT_GUARD_LOST, EXIT_RUNNER_FAILED}:
+        message = (job.message or "")[-MAX_MESSAGE:]
+        return End(end_class=EndClass.PLATFORM, code=EndCode.RUNNER_FAILED, exit_code=code, params={"message": message})
+    number = -code if code < 0 else code - 128
+    if 0 < number < signal.NSIG:
+        name = _signal_name(number)
+        return End(end_class=EndClass.USER, code=EndCode.SIGNAL, exit_code=code, params={"signal": name})
+    return End(end_class=EndClass.USER, code=EndCode.EXIT_NONZERO, exit_code=code, params={"exit_code": code})
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,120 @@
+"""What a job names beside itself: whether it is there, whether this person may use it, and what to warn of."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.check import check_name
+from cluster_groups.model.cluster import ClusterState
+from cluster_groups.store import clusters, groups, resources
+from kernel.actor import Actor
+from kernel.errors import Conflict, Denied, NotFound, Problem, problem
+from kernel.ids import looks_like_id
+from rayjobs.job_check import starts_in
+from rayjobs.model.job import JobSpec, RunMode
+from runtime_envs import store as packages
+from runtime_envs.model import Package
+
+TOP_FOLDER = "SINGLE_TOP_FOLDER"
+"""The upload warns of it always; a job only if its command does not go there."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """`resource_package` is the one that runs of the job will use, as far as that is known beforehand."""
+
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    resource_package: str | None = None
+
+    def add_missing(self, kind: str, ref: str, pointer: str) -> None:
+        self.errors.append(problem("REFERENCE_NOT_FOUND", pointer, kind=kind, ref=ref))
+
+
+async def check_opened(session: AsyncSession, actor: Actor, spec: JobSpec) -> None:
+    """The preconditions of R38 that hold whatever the job says."""
+    if not actor.resource_packages:
+        raise Denied("NOT_ALLOW_LISTED", user=actor.user)
+    if spec.run_mode is RunMode.ON_DEMAND and not await resources.package_names(session):
+        raise Conflict("SERVICE_NOT_OPENED")
+
+
+def check_grant(actor: Actor, findings: Findings) -> None:
+    """A cluster group is itself the grant: whoever made it let its users in to all members."""
+    used = findings.resource_package
+    if used is not None and not actor.may_use_package(used):
+        raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=used, user=actor.user)
+
+
+async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
+    findings = Findings()
+    if spec.run_mode is RunMode.ON_DEMAND:
+        await _check_resources(session, spec, findings)
+    elif spec.run_mode is RunMode.CLUSTER:
+        await _check_cluster(session, spec.cluster or "", findings)
+    else:
+        await _check_group(session, spec.cluster_group or "", findings)
+    await _check_package(session, spec, findings)
+    for index, mount in enumerate(spec.mounts):  # volumes come with their own issue: today none exists
+        findings.add_missing("volume", str(mount.get("volume")), f"/mounts/{index}/volume")
+    return findings
+
+
+async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findings) -> None:
+    package, name = spec.resource_package or "", spec.resource_group or ""
+    findings.resource_package = package
+    if package not in await resources.package_names(session):
+        findings.add_missing("resource_package", package, "/resource_package")
+    group = await resources.group_named(session, name) if _is_name(name) else None
+    if group is None:
+        findings.add_missing("resource_group", name, "/resource_group")
+    elif group.resource_package != package:
+        findings.errors.append(
+            problem("GROUP_NOT_IN_PACKAGE", "/resource_group", resource_group=name, resource_package=package)
+        )
+
+
+async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -> None:
+    if not _is_name(name) or not await clusters.listed_names(session, [name]):
+        findings.add_missing("cluster", name, "/cluster")
+        return
+    cluster = clusters.cluster_of(await clusters.find(session, name))
+    findings.resource_package = cluster.resource_package
+    if cluster.state is not ClusterState.RUNNING:
+        findings.warnings.append(problem("TARGET_NOT_RUNNING", "/cluster", cluster=name, state=str(cluster.state)))
+
+
+async def _check_group(session: AsyncSession, name: str, findings: Findings) -> None:
+    group = next((one for one in await groups.every(session) if one.name == name), None)
+    if group is None:
+        findings.add_missing("cluster_group", name, "/cluster_group")
+    elif not any(member.enabled for member in group.members):
+        findings.warnings.append(problem("GROUP_EMPTY", "/cluster_group", cluster_group=name))
+
+
+async def _check_package(session: AsyncSession, spec: JobSpec, findings: Findings) -> None:
+    if spec.package is None:
+        return
+    package = await _find_package(session, spec.package)
+    if package is None:
+        findings.add_missing("package", spec.package, "/package")
+        return
+    folders = [str(one.params["folder"]) for one in package.warnings if one.code == TOP_FOLDER]
+    findings.warnings += [
+        problem(TOP_FOLDER, "/entrypoint", folder=folder)
+        for folder in folders
+        if not starts_in(spec.entrypoint, folder)
+    ]
+
+
+async def _find_package(session: AsyncSession, package_id: str) -> Package | None:
+    if not looks_like_id(package_id):
+        return None
+    try:
+        return await packages.get_package(session, package_id)
+    except NotFound:
+        return None
+
+
+def _is_name(text: str) -> bool:
+    return not check_name(text)

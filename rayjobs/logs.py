@@ -1,0 +1,202 @@
+"""Logs outlive their cluster: copied by byte offset while they grow, kept in pieces in the blob store, read by offset.
+
+Offsets are those of the log as people see it. A log longer than `max_bytes` keeps its first and its last half.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.model.cluster import Endpoint
+from kernel.db import Database
+from kernel.errors import NotFound
+from kernel.loop import Hints
+from rayjobs.gateway.base import JobGateway
+from rayjobs.log_text import drop_ray_lines
+from rayjobs.model.run import run_of
+from rayjobs.run_service import RUN_NEWS
+from rayjobs.tables import LogRow
+from runtime_envs.packages.base import BlobStore, one_chunk, read_all
+
+READ_BYTES = 4 * 2**20
+PIECE_BYTES = 256 * 2**10
+"""Smaller pieces at the end are joined with what follows, so that a slow log does not become thousands of blobs."""
+
+Piece = tuple[int, int]
+"""Offset and length."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the bytes are: a file below the log folder that this node agent serves."""
+
+    attempt_id: str
+    endpoint: Endpoint
+    agent_address: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """How far a log has been copied (`tables.LogRow` as a value)."""
+
+    source_bytes: int = 0
+    size_bytes: int = 0
+    pieces: tuple[Piece, ...] = ()
+    header_done: bool = False
+    complete: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copied:
+    new_bytes: int
+    complete: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    data: bytes
+    offset: int
+    """Where `data` begins; later than asked for when the middle of a long log was dropped."""
+    next_offset: int
+    complete: bool
+
+
+def driver_log(submission_id: str) -> str:
+    """Ray's own name for the log of a submitted job's driver."""
+    return f"job-driver-{submission_id}.log"
+
+
+class LogKeeper:
+    def __init__(
+        self, database: Database, blobs: BlobStore, gateway: JobGateway, hints: Hints, *, max_bytes: int
+    ) -> None:
+        self._hints = hints
+        self._database = database
+        self._blobs = blobs
+        self._gateway = gateway
+        self._max_bytes = max_bytes
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def copy(self, source: Source, *, is_over: bool) -> Copied:
+        """Copy what is new; the log can become complete only when `is_over`. Raises GatewayError."""
+        async with self._locks.setdefault(source.attempt_id, asyncio.Lock()):
+            stored = await self._load(source.attempt_id)
+            if stored.complete:
+                return Copied(new_bytes=0, complete=True)
+            data = await self._gateway.read_log(
+                source.endpoint, source.agent_address, source.path, offset=stored.source_bytes, limit_bytes=READ_BYTES
+            )
+            is_end = is_over and len(data) < READ_BYTES
+            text, taken, header_done = drop_ray_lines(data, header_done=stored.header_done, is_end=is_end)
+            if not taken and not is_end:
+                return Copied(new_bytes=0, complete=False)
+            stored = replace(stored, source_bytes=stored.source_bytes + taken, header_done=header_done, complete=is_end)
+            await self._append(source.attempt_id, stored, text)
+            return Copied(new_bytes=len(text), complete=is_end)
+
+    async def close(self, attempt_id: str, *, text: bytes = b"", note: str | None = None) -> None:
+        """End the log here: after `text`, when no driver ever wrote one, or with a `note` why the rest is missing."""
+        async with self._locks.setdefault(attempt_id, asyncio.Lock()):
+            stored = await self._load(attempt_id)
+            if not stored.complete:
+                await self._append(attempt_id, replace(stored, complete=True, note=note), text)
+        self._locks.pop(attempt_id, None)
+
+    async def read(self, session: AsyncSession, attempt_id: str, *, offset: int, limit_bytes: int) -> Chunk:
+        try:
+            return await self._read(session, attempt_id, offset, limit_bytes)
+        except NotFound:  # the last piece was joined with a new one between the look at the row and at the blob
+            return await self._read(session, attempt_id, offset, limit_bytes)
+
+    async def _read(self, session: AsyncSession, attempt_id: str, offset: int, limit_bytes: int) -> Chunk:
+        row = await session.get(LogRow, (attempt_id, "", 0), populate_existing=True)
+        if row is None:
+            return Chunk(data=b"", offset=offset, next_offset=offset, complete=False)
+        pieces = [(start, length) for start, length in row.segments if start + length > offset]
+        if not pieces:
+            end = max(offset, row.size_bytes)
+            return Chunk(data=b"", offset=end, next_offset=end, complete=row.complete)
+        begin = max(offset, pieces[0][0])
+        data = b"".join([part async for part in self._run_of(attempt_id, pieces, begin, limit_bytes)])
+        end = begin + len(data)
+        return Chunk(data=data, offset=begin, next_offset=end, complete=row.complete and end >= row.size_bytes)
+
+    async def _run_of(self, attempt_id: str, pieces: list[Piece], begin: int, limit_bytes: int) -> AsyncIterator[bytes]:
+        """Bytes from `begin` on without a gap, at most `limit_bytes`."""
+        position, left = begin, limit_bytes
+        for start, length in pieces:
+            if start > position or left <= 0:
+                return
+            skip = position - start
+            wanted = min(length - skip, left)
+            async for part in self._blobs.read(_key(attempt_id, start, length), skip, skip + wanted):
+                yield part
+            position, left = position + wanted, left - wanted
+
+    async def _load(self, attempt_id: str) -> Stored:
+        async with self._database.read() as session:
+            row = await session.get(LogRow, (attempt_id, "", 0))
+        if row is None:
+            return Stored()
+        return Stored(
+            source_bytes=row.source_bytes,
+            size_bytes=row.size_bytes,
+            pieces=tuple((start, length) for start, length in row.segments),
+            header_done=row.header_done,
+            complete=row.complete,
+            note=row.note,
+        )
+
+    async def _append(self, attempt_id: str, stored: Stored, text: bytes) -> None:
+        """Blob first, then the row that names it, then the blobs it replaces: a crash leaves only a stray blob."""
+        obsolete: list[Piece] = []
+        pieces = list(stored.pieces)
+        if text:
+            if pieces and pieces[-1][1] < PIECE_BYTES and sum(pieces[-1]) == stored.size_bytes:
+                start, length = pieces.pop()
+                old = await read_all(self._blobs, _key(attempt_id, start, length))
+                obsolete.append((start, length))
+                text = old + text
+            else:
+                start = stored.size_bytes
+            await self._blobs.put(_key(attempt_id, start, len(text)), one_chunk(text))
+            pieces.append((start, len(text)))
+            size = start + len(text)
+            pieces, dropped = keep_ends(pieces, size, self._max_bytes)
+            obsolete += dropped
+            stored = replace(stored, pieces=tuple(pieces), size_bytes=size)
+        await self._save(attempt_id, stored)
+        for start, length in obsolete:
+            await self._blobs.delete(_key(attempt_id, start, length))
+
+    async def _save(self, attempt_id: str, stored: Stored) -> None:
+        async with self._database.write() as session:
+            await session.merge(
+                LogRow(
+                    attempt_id=attempt_id,
+                    task_group="",
+                    task=0,
+                    source_bytes=stored.source_bytes,
+                    size_bytes=stored.size_bytes,
+                    segments=[list(piece) for piece in stored.pieces],
+                    header_done=stored.header_done,
+                    complete=stored.complete,
+                    note=stored.note,
+                )
+            )
+            self._hints.send(session, RUN_NEWS, run_of(attempt_id))
+
+
+def keep_ends(pieces: list[Piece], size_bytes: int, max_bytes: int) -> tuple[list[Piece], list[Piece]]:
+    """(kept, dropped): whole pieces between the first and the last half of `max_bytes` go."""
+    half = max_bytes // 2
+    dropped = [(start, length) for start, length in pieces if start >= half and start + length <= size_bytes - half]
+    return [piece for piece in pieces if piece not in dropped], dropped
+
+
+def _key(attempt_id: str, start: int, length: int) -> str:
+    return f"logs/{attempt_id}/driver/{start}-{length}"

@@ -1,0 +1,1 @@
+"""The loops of runs: admission, attempts, logs."""

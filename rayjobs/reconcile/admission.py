@@ -1,0 +1,162 @@
+"""The loop that gives waiting runs their place: snapshot → plan_admission → one guarded write for each outcome."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.model.cluster import Cluster
+from kernel.db import guarded_update
+from kernel.events import record
+from kernel.loop import Hints, Reconciler
+from kernel.states import move
+from rayjobs import run_store
+from rayjobs.decide.admit import AdmissionPlan, GiveUp, Start, Wait, plan_admission
+from rayjobs.fleet import Fleet
+from rayjobs.job_json import spec_from_json
+from rayjobs.model.run import (
+    RUN_TRANSITIONS,
+    AttemptState,
+    Condition,
+    RunState,
+    submission_id,
+)
+from rayjobs.run_service import ATTEMPT_LOOP, QUEUE_KEY, QUEUE_LOOP, RUN_NEWS
+from rayjobs.snapshot import AdmissionSnapshot, WaitingRun
+from rayjobs.tables import AttemptRow, DecisionRow, JobRevisionRow, RunRow
+
+LOOK_EVERY_S = 15.0
+"""Nothing has to change for a plan to change: windows open, waits run out (policy.md §2)."""
+
+
+class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
+    """`apply` skips what was changed since the snapshot: a stopped run is not started, and is seen anew next time."""
+
+    name = QUEUE_LOOP
+    relist_s = LOOK_EVERY_S
+    concurrency = 1
+
+    def __init__(self, fleet: Fleet, hints: Hints) -> None:
+        self._fleet = fleet
+        self._hints = hints
+
+    async def list_keys(self, session: AsyncSession) -> Sequence[str]:
+        del session
+        return [QUEUE_KEY]
+
+    async def load(self, session: AsyncSession, key: str) -> AdmissionSnapshot | None:
+        del key
+        runs = await run_store.waiting_runs(session)
+        if not runs:
+            return None
+        views = await self._fleet.views(session)
+        return AdmissionSnapshot(
+            runs=tuple(runs),
+            clusters={view.id: view for view in views},
+            groups=await self._fleet.groups(session),
+            resource_groups=await self._fleet.resource_groups(session),
+            load=await run_store.ledger(session),
+            quota_used=await self._fleet.quota_used(session),
+        )
+
+    def decide(self, snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan | None:
+        return plan_admission(snapshot, now)
+
+    async def act(self, plan: AdmissionPlan) -> None:
+        """Placing a run is a matter of rows alone; what it sets off in the world is its attempt's business."""
+        del plan
+
+    def changes(self, plan: AdmissionPlan, outcome: None) -> bool:
+        del outcome
+        return bool(plan.starts or plan.give_ups or any(_is_news(wait) for wait in plan.waits))
+
+    async def apply(self, session: AsyncSession, plan: AdmissionPlan, outcome: None, now: datetime) -> None:
+        del outcome
+        for start in plan.starts:
+            await self._start(session, start, now)
+        for wait in plan.waits:
+            if _is_news(wait):
+                await self._wait(session, wait, now)
+        for give_up in plan.give_ups:
+            await self._give_up(session, give_up, now)
+
+    def again_s(self, plan: AdmissionPlan, outcome: None) -> float | None:
+        del outcome
+        return LOOK_EVERY_S if plan.waits else None
+
+    async def _start(self, session: AsyncSession, start: Start, now: datetime) -> None:
+        state = move(RUN_TRANSITIONS, start.run.state, RunState.STARTING)
+        values: dict[str, Any] = {"state": state, "condition": None, "allocated_at": now, "epoch": 1}
+        if start.cluster_id is not None:
+            values |= {"cluster": start.cluster, "cluster_id": start.cluster_id}
+        if not await guarded_update(session, RunRow, start.run.id, start.run.version, **values):
+            return
+        cluster_id, cluster, first = start.cluster_id, start.cluster, AttemptState.POSTING
+        if cluster_id is None:
+            made = await self._make_cluster(session, start.run.id)
+            cluster_id, cluster, first = made.id, made.name, AttemptState.CLUSTER
+        attempt = AttemptRow(
+            id=submission_id(start.run.id, 1),
+            run_id=start.run.id,
+            epoch=1,
+            cluster_id=cluster_id,
+            cluster=cluster,
+            demand=run_store.demand_to_json(start.run.demand),
+            state=first,
+            state_since=now,
+            created_at=now,
+            posted_at=None if first is AttemptState.CLUSTER else now,
+        )
+        session.add(attempt)
+        record(session, start.run.id, "STARTING", at=now, cluster=cluster, attempt=attempt.id)
+        _keep_decision(session, start.run, start.decision, now)
+        self._hints.send(session, RUN_NEWS, start.run.id)
+        self._hints.send(session, ATTEMPT_LOOP, attempt.id)
+
+    async def _make_cluster(self, session: AsyncSession, run_id: str) -> Cluster:
+        run = await session.get_one(RunRow, run_id, populate_existing=True)
+        statement = select(JobRevisionRow.spec).where(
+            JobRevisionRow.job_id == run.job_id, JobRevisionRow.revision == run.job_revision
+        )
+        spec = spec_from_json((await session.scalars(statement)).one())
+        made = await self._fleet.create_for_run(session, run, spec)
+        run.cluster, run.cluster_id = made.name, made.id
+        return made
+
+    async def _wait(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
+        run = wait.run
+        same_code = run.condition is not None and run.condition.code == wait.reason.code
+        since = run.condition.since if run.condition is not None and same_code else now
+        condition = Condition(code=wait.reason.code, owner=wait.reason.owner, params=wait.reason.params, since=since)
+        state = run.state if run.state is RunState.WAITING else move(RUN_TRANSITIONS, run.state, RunState.WAITING)
+        values = {"state": state, "condition": run_store.condition_to_json(condition)}
+        if not await guarded_update(session, RunRow, run.id, run.version, **values):
+            return
+        self._hints.send(session, RUN_NEWS, run.id)
+        if not same_code:
+            record(session, run.id, "WAITING", at=now, code=wait.reason.code, params=dict(wait.reason.params))
+            _keep_decision(session, run, wait.decision, now)
+
+    async def _give_up(self, session: AsyncSession, give_up: GiveUp, now: datetime) -> None:
+        run, end = give_up.run, give_up.end
+        state = move(RUN_TRANSITIONS, run.state, end.run_state)
+        values = {"state": state, "condition": None, "end": run_store.end_to_json(end), "ended_at": now}
+        if await guarded_update(session, RunRow, run.id, run.version, **values):
+            record(session, run.id, state, at=now, code=end.code)
+            self._hints.send(session, RUN_NEWS, run.id)
+
+
+def _is_news(wait: Wait) -> bool:
+    """Only what tells people something new is written: not that the queue before a run has moved."""
+    known = wait.run.condition
+    if wait.run.state is RunState.SUBMITTED or known is None or known.code != wait.reason.code:
+        return True
+    moving = {"drivers", "limit", "run"}
+    before = {key: value for key, value in known.params.items() if key not in moving}
+    return before != {key: value for key, value in wait.reason.params.items() if key not in moving}
+
+
+def _keep_decision(session: AsyncSession, run: WaitingRun, decision: Mapping[str, Any], now: datetime) -> None:
+    session.add(DecisionRow(run_id=run.id, evaluated_at=now, decision=dict(decision)))

@@ -1,0 +1,236 @@
+"""Queries on runs and attempts, and the way between rows and values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, case, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from cluster_groups.model.demand import Demand
+from kernel.errors import NotFound
+from kernel.paging import Page, PageRequest, paginate
+from kernel.resources import ANY_GPU, Resources, total
+from rayjobs.advanced import submission_options
+from rayjobs.model.job import DEFAULT_PRIORITY, JobSpec, Requirements, RunMode
+from rayjobs.model.run import (
+    PLACED_STATES,
+    RUN_FINALS,
+    WAITING_STATES,
+    AttemptState,
+    Condition,
+    End,
+    EndClass,
+    EndCode,
+    RunState,
+)
+from rayjobs.snapshot import Load, WaitingRun
+from rayjobs.tables import AttemptRow, DecisionRow, RunRow, RunTagRow
+
+SORTABLE = {"created_at": RunRow.created_at, "state": RunRow.state, "job": RunRow.job_name}
+FILTERS = {
+    "state": RunRow.state,
+    "cluster": RunRow.cluster,
+    "cluster_group": RunRow.cluster_group,
+    "resource_group": RunRow.resource_group,
+    "created_by": RunRow.created_by,
+}
+COUNTED = frozenset(
+    {AttemptState.CLUSTER, AttemptState.POSTING, AttemptState.PENDING, AttemptState.RUNNING, AttemptState.STOPPING}
+)
+"""Attempts that hold a driver slot and resources on their cluster."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFilter:
+    """`equal` by the fields of FILTERS; `job` is an id or a name; `tag` is `key:value`."""
+
+    equal: Mapping[str, str]
+    job: str | None = None
+    tag: str | None = None
+
+
+async def get_run(session: AsyncSession, run_id: str) -> RunRow:
+    row = await session.get(RunRow, run_id)
+    if row is None:
+        raise NotFound("NOT_FOUND", kind="run", ref=run_id)
+    return row
+
+
+async def page_of_runs(session: AsyncSession, wanted: RunFilter, request: PageRequest) -> Page[RunRow]:
+    statement: Select[RunRow] = select(RunRow)
+    for name, value in wanted.equal.items():
+        statement = statement.where(FILTERS[name] == value)
+    if wanted.job is not None:
+        column = RunRow.job_id if wanted.job.startswith("job_") else RunRow.job_name
+        statement = statement.where(column == wanted.job)
+    if wanted.tag is not None:
+        key, _, value = wanted.tag.partition(":")
+        tagged = select(RunTagRow.run_id).where(RunTagRow.key == key, RunTagRow.value == value)
+        statement = statement.where(RunRow.id.in_(tagged))
+    return await paginate(session, statement, request, sortable=SORTABLE, key=RunRow.id)
+
+
+async def attempts_of(session: AsyncSession, run_ids: Sequence[str]) -> dict[str, list[AttemptRow]]:
+    """By run id, oldest first."""
+    found: dict[str, list[AttemptRow]] = {run_id: [] for run_id in run_ids}
+    statement = select(AttemptRow).where(AttemptRow.run_id.in_(run_ids)).order_by(AttemptRow.epoch)
+    for row in await session.scalars(statement):
+        found[row.run_id].append(row)
+    return found
+
+
+async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
+    columns = (
+        RunRow.id, RunRow.version, RunRow.run_mode, RunRow.state, RunRow.queue, RunRow.enqueued_at, RunRow.demand,
+        RunRow.priority, RunRow.max_wait_s, RunRow.cluster, RunRow.cluster_id, RunRow.cluster_group,
+        RunRow.resource_group, RunRow.condition,
+    )  # fmt: skip
+    rows = await session.execute(select(*columns).where(RunRow.state.in_(WAITING_STATES)))
+    return [
+        WaitingRun(
+            id=row.id,
+            version=row.version,
+            run_mode=RunMode(row.run_mode),
+            state=RunState(row.state),
+            queue=row.queue,
+            enqueued_at=row.enqueued_at,
+            demand=demand_from_json(row.demand),
+            priority=row.priority,
+            max_wait_s=row.max_wait_s,
+            cluster=row.cluster,
+            cluster_id=row.cluster_id,
+            cluster_group=row.cluster_group,
+            resource_group=row.resource_group,
+            condition=condition_from_json(row.condition),
+        )
+        for row in rows
+    ]
+
+
+async def ledger(session: AsyncSession) -> dict[str, Load]:
+    """What live attempts hold, by cluster id: Muster's own count, since Ray counts no plain drivers at all."""
+    statement = select(AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand).where(AttemptRow.state.in_(COUNTED))
+    held: dict[str, list[tuple[AttemptState, Resources]]] = {}
+    for cluster_id, state, demand in await session.execute(statement):
+        held.setdefault(cluster_id, []).append((AttemptState(state), demand_from_json(demand).resources))
+    return {
+        cluster_id: Load(
+            drivers=len(attempts),
+            starting=sum(state in {AttemptState.POSTING, AttemptState.PENDING} for state, _ in attempts),
+            used=total(amount for _, amount in attempts),
+        )
+        for cluster_id, attempts in held.items()
+    }
+
+
+async def live_runs_on(session: AsyncSession, cluster_id: str) -> list[str]:
+    """Runs that are placed on this cluster, or whose attempt still has something there."""
+    placed = select(RunRow.id).where(RunRow.cluster_id == cluster_id, RunRow.state.in_(PLACED_STATES))
+    return sorted(await session.scalars(placed))
+
+
+async def unsettled_runs_of(session: AsyncSession, job_id: str) -> list[str]:
+    statement = select(RunRow.id).where(RunRow.job_id == job_id, RunRow.state.not_in(RUN_FINALS))
+    return sorted(await session.scalars(statement))
+
+
+async def place_in_queue(session: AsyncSession, run: RunRow) -> tuple[int, list[str]]:
+    """Position from 1 and the nearest runs ahead (at most 5, nearest first) in the run's own queue."""
+    priority = func.coalesce(RunRow.priority, DEFAULT_PRIORITY)
+    mine = run.priority if run.priority is not None else DEFAULT_PRIORITY
+    earlier = case(
+        (priority != mine, priority > mine),
+        (RunRow.enqueued_at != run.enqueued_at, RunRow.enqueued_at < run.enqueued_at),
+        else_=RunRow.id < run.id,
+    )
+    ahead = select(RunRow).where(RunRow.queue == run.queue, RunRow.state.in_(WAITING_STATES), earlier)
+    count = await session.scalar(select(func.count()).select_from(ahead.subquery()))
+    nearest = ahead.order_by(priority.asc(), RunRow.enqueued_at.desc(), RunRow.id.desc()).limit(5)
+    return (count or 0) + 1, [row.id for row in await session.scalars(nearest)]
+
+
+async def decisions_of(session: AsyncSession, run_id: str) -> list[dict[str, Any]]:
+    statement = select(DecisionRow.decision).where(DecisionRow.run_id == run_id).order_by(DecisionRow.seq)
+    return list(await session.scalars(statement))
+
+
+def demand_of(spec: JobSpec) -> Demand:
+    """What a run of this job takes: its own cluster at its least, or what it declares to need on an existing one.
+
+    A driver that asks Ray for resources of its own holds at least those.
+    """
+    if spec.run_mode is RunMode.ON_DEMAND:
+        head = [spec.head.resources] if spec.head else []
+        workers = [group.resources * group.min_instances for group in spec.worker_groups]
+        return Demand(resources=total([*head, *workers]))
+    needs = spec.requirements or Requirements()
+    driver = submission_options(spec.advanced_parameters).fields
+    gpus = max(float(needs.gpu), float(driver.get("entrypoint_num_gpus", 0)))
+    gpu = {needs.gpu_types[0] if needs.gpu_types else ANY_GPU: gpus} if gpus else {}
+    return Demand(
+        resources=Resources(
+            cpu=max(needs.cpu, driver.get("entrypoint_num_cpus", 0)),
+            memory_gib=max(needs.memory_gib, driver.get("entrypoint_memory", 0) / 2**30),
+            gpu=gpu,
+        ),
+        gpu_types=needs.gpu_types,
+        labels=needs.labels,
+        ray_version=needs.ray_version,
+        python_version=needs.python_version,
+    )
+
+
+def demand_to_json(demand: Demand) -> dict[str, Any]:
+    amounts = demand.resources
+    return {
+        "cpu": amounts.cpu,
+        "memory_gib": amounts.memory_gib,
+        "gpu": dict(amounts.gpu),
+        "gpu_types": list(demand.gpu_types),
+        "labels": dict(demand.labels),
+        "ray_version": demand.ray_version,
+        "python_version": demand.python_version,
+    }
+
+
+def demand_from_json(data: Mapping[str, Any]) -> Demand:
+    return Demand(
+        resources=Resources(cpu=data["cpu"], memory_gib=data["memory_gib"], gpu=data["gpu"]),
+        gpu_types=tuple(data["gpu_types"]),
+        labels=data["labels"],
+        ray_version=data["ray_version"],
+        python_version=data["python_version"],
+    )
+
+
+def condition_to_json(condition: Condition) -> dict[str, Any]:
+    return {
+        "code": condition.code,
+        "owner": condition.owner,
+        "params": dict(condition.params),
+        "since": condition.since.isoformat(),
+    }
+
+
+def condition_from_json(data: Mapping[str, Any] | None) -> Condition | None:
+    if data is None:
+        return None
+    since = datetime.fromisoformat(data["since"])
+    return Condition(code=data["code"], owner=data["owner"], params=data["params"], since=since)
+
+
+def end_to_json(end: End) -> dict[str, Any]:
+    return {"class": end.end_class, "code": end.code, "exit_code": end.exit_code, "params": dict(end.params)}
+
+
+def end_from_json(data: Mapping[str, Any] | None) -> End | None:
+    if data is None:
+        return None
+    return End(
+        end_class=EndClass(data["class"]),
+        code=EndCode(data["code"]),
+        exit_code=data["exit_code"],
+        params=data["params"],
+    )

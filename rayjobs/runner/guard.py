@@ -1,0 +1,233 @@
+"""The guard: a process outside Ray's tree that starts a task and ends all of it, whatever is killed (design.md §3.6).
+
+Killing a process group misses whoever left it. The guard is a subreaper: every descendant that loses its parent
+becomes its child, so "no child is left" means that nobody is left. It ends the task when its parent's pipe closes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from typing import NamedTuple, NoReturn
+
+from .events import EventLog
+from .processes import adopt_orphans, die_with_parent, freeze, send, set_name, signal_pipe
+from .spec import EXIT_MAX_RUNTIME
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOP = b"s"
+_KILL_AGAIN_S = 0.1
+_LONGEST_SLEEP_S = 3600.0  # poll() takes at most 24 days
+_NOT_STARTED = 127
+
+
+class Task(NamedTuple):
+    bootstrap: str
+    environment: dict[str, str]
+    stop_grace_s: float
+    max_runtime_s: float | None
+    log: EventLog
+
+
+class Guard:
+    """The parent's end: ask for a stop, wait for the exit code. Our death, however sudden, stops the task."""
+
+    def __init__(self, control_fd: int, report_fd: int) -> None:
+        self._control_fd = control_fd
+        self._report_fd = report_fd
+        self._report = b""
+
+    @property
+    def session(self) -> int | None:
+        """The task's session, once it was started."""
+        started, line_end, _ = self._report.partition(b"\n")
+        return int(started) if line_end else None
+
+    def stop(self) -> None:
+        try:
+            os.write(self._control_fd, _STOP)
+        except BrokenPipeError:  # it is over already
+            return
+
+    def wait(self, signals_fd: int) -> int | None:
+        """The exit code when no process is left; None when the guard itself was lost. A signal asks for a stop."""
+        poller = select.poll()
+        poller.register(signals_fd, select.POLLIN)
+        poller.register(self._report_fd, select.POLLIN)
+        while self._report.count(b"\n") < 2:
+            ready = [fd for fd, _ in poller.poll()]
+            if signals_fd in ready:
+                os.read(signals_fd, select.PIPE_BUF)
+                self.stop()
+            if self._report_fd in ready:
+                news = os.read(self._report_fd, select.PIPE_BUF)
+                if not news:
+                    return None
+                self._report += news
+        return int(self._report.split(b"\n")[1])
+
+
+def start_guard(task: Task) -> Guard:
+    """Fork twice, so that the guard is nobody's child: Ray's stop and kill do not find it."""
+    parent_fd, control_fd = os.pipe()
+    report_fd, result_fd = os.pipe()
+    between = os.fork()
+    if between == 0:
+        _leave(task, parent_fd, result_fd)
+    os.waitpid(between, 0)
+    os.close(parent_fd)
+    os.close(result_fd)
+    return Guard(control_fd, report_fd)
+
+
+def _leave(task: Task, parent_fd: int, result_fd: int) -> NoReturn:
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            _close_all_but({0, 1, 2, parent_fd, result_fd, task.log.fd})
+            _be_guard(task, parent_fd, result_fd)
+    except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
+        task.log.write("guard_error", reason=repr(error))
+    finally:
+        os._exit(0)
+
+
+def _be_guard(task: Task, parent_fd: int, result_fd: int) -> None:
+    set_name(b"muster-guard")
+    adopt_orphans()
+    signals_fd = signal_pipe(signal.SIGCHLD, *_STOP_SIGNALS)
+    bash = _start_bash(task)
+    _let_go()
+    os.write(result_fd, b"%d\n" % bash)
+    task.log.write("task_started", pid=bash)
+    code = _Watch(task, bash, parent_fd, signals_fd).until_nobody_is_left()
+    try:
+        os.write(result_fd, b"%d\n" % code)
+    except BrokenPipeError:  # the parent is gone; events.jsonl has the code
+        return
+
+
+def _start_bash(task: Task) -> int:
+    guard = os.getpid()
+    # Held back until bash is bash, so that a stop in between is not swallowed by the handlers it inherits.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    bash = os.fork()
+    if bash == 0:
+        _become_bash(task, guard, mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return bash
+
+
+def _become_bash(task: Task, guard: int, mask: Iterable[int]) -> NoReturn:
+    try:
+        os.setsid()
+        die_with_parent()
+        if os.getppid() != guard:
+            os._exit(_NOT_STARTED)
+        for number in (*_STOP_SIGNALS, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for shell in ("bash", "sh"):
+            try:
+                os.execvpe(shell, [shell, task.bootstrap], task.environment)  # noqa: S606 - the user's own command
+            except FileNotFoundError:
+                continue
+        os.write(2, b"muster: this node has neither bash nor sh\n")
+    finally:
+        os._exit(_NOT_STARTED)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:  # the listing's own
+                continue
+
+
+def _let_go() -> None:
+    """Hold neither the job's log nor its folder."""
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    os.close(nothing)
+
+
+class _Watch:
+    """TERM to everybody at the first reason to end, KILL after the grace, until no child is left."""
+
+    def __init__(self, task: Task, bash: int, parent_fd: int, signals_fd: int) -> None:
+        self._task = task
+        self._bash = bash
+        self._parent_fd = parent_fd
+        self._signals_fd = signals_fd
+        self._poller = select.poll()
+        self._poller.register(parent_fd, select.POLLIN)
+        self._poller.register(signals_fd, select.POLLIN)
+        self._deadlines: dict[str, float] = {}  # by the reason they give
+        if task.max_runtime_s is not None:
+            self._deadlines["MAX_RUNTIME"] = time.monotonic() + task.max_runtime_s
+        self._code: int | None = None
+        self._reason = ""
+        self._kill_at = 0.0
+
+    def until_nobody_is_left(self) -> int:
+        asked = ""
+        while self._reap():
+            now = time.monotonic()
+            reason = "EXITED" if self._code is not None else asked or self._expired(now)
+            if reason and not self._reason:
+                self._reason = reason
+                self._kill_at = now + self._task.stop_grace_s
+                self._task.log.write("stopping", reason=reason)
+                everybody = freeze(os.getpid())
+                send(signal.SIGTERM, everybody)
+                send(signal.SIGCONT, everybody)
+            elif self._reason and now >= self._kill_at:
+                self._kill_at = now + _KILL_AGAIN_S
+                send(signal.SIGKILL, freeze(os.getpid()))
+            asked = self._wait(now) or asked
+        code = EXIT_MAX_RUNTIME if self._reason == "MAX_RUNTIME" else self._code or 0
+        self._task.log.write("verdict", exit_code=code, reason=self._reason or "EXITED")
+        return code
+
+    def _reap(self) -> bool:
+        """Collect the dead; False when no child is left, and so no descendant."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._bash:
+                self._note_exit(status)
+
+    def _note_exit(self, status: int) -> None:
+        killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        self._code = 128 + killer if killer else os.WEXITSTATUS(status)
+        self._task.log.write("task_ended", pid=self._bash, exit_code=self._code, signal=killer)
+
+    def _expired(self, now: float) -> str:
+        return next((reason for reason, at in self._deadlines.items() if now >= at), "")
+
+    def _wait(self, now: float) -> str:
+        """Sleep until something happens or is due; why the parent or a signal wants an end, if so."""
+        due = [self._kill_at] if self._reason else self._deadlines.values()
+        sleep_s = min(max(0.0, min(due, default=now + _LONGEST_SLEEP_S) - now), _LONGEST_SLEEP_S)
+        asked = ""
+        for fd, _ in self._poller.poll(sleep_s * 1000 + 1):
+            news = os.read(fd, select.PIPE_BUF)
+            if fd == self._signals_fd:
+                asked = asked or ("STOPPED" if set(news) & set(_STOP_SIGNALS) else "")
+            elif news:
+                asked = "STOPPED"
+            else:
+                self._poller.unregister(fd)
+                asked = asked or "PARENT_LOST"
+        return asked

@@ -1,0 +1,115 @@
+"""Linux processes seen through /proc: who descends from whom, who carries our mark, and how to end them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+_SWEEP_AGAIN_S = 0.05
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    session: int
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own: none can detach itself from us."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def set_name(name: bytes) -> None:
+    _prctl(_PR_SET_NAME, name)
+
+
+def signal_pipe(*signals: int) -> int:
+    """A descriptor that turns readable, with the signal's number as a byte, when one of the signals comes."""
+    read_fd, write_fd = os.pipe()
+    for fd in (read_fd, write_fd):
+        os.set_blocking(fd, False)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    for number in signals:
+        signal.signal(number, lambda *_: None)
+    return read_fd
+
+
+def command_line(pid: int) -> list[bytes]:
+    return _read(pid, "cmdline").split(b"\0")
+
+
+def process(pid: int) -> Process | None:
+    """None when it is gone, or a zombie, which only waits for its parent."""
+    state, *numbers = _read(pid, "stat").rpartition(b") ")[2].split()[:4] or [b"X"]
+    if state in b"ZX":
+        return None
+    parent, _, session = map(int, numbers)
+    return Process(pid, parent, session)
+
+
+def descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for one in _processes():
+        children.setdefault(one.parent, []).append(one.pid)
+    found = list(children.get(root, []))
+    for pid in found:  # grows while we walk it
+        found += children.get(pid, [])
+    return found
+
+
+def freeze(root: int) -> set[int]:
+    """Stop all descendants of `root`, so that none can fork unseen; all of them."""
+    frozen: set[int] = set()
+    while new := set(descendants(root)) - frozen:
+        send(signal.SIGSTOP, new)
+        frozen |= new
+    return frozen
+
+
+def send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def sweep(mark: str, session: int | None) -> None:
+    """Kill, until none is left, whoever carries `mark` in the environment or belongs to the session."""
+    while found := [one.pid for one in _processes() if one.session == session or _carries(one.pid, mark)]:
+        send(signal.SIGKILL, {*found, *(pid for one in found for pid in descendants(one))})
+        time.sleep(_SWEEP_AGAIN_S)
+
+
+def _prctl(option: int, value: object) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl {option}")
+
+
+def _processes() -> list[Process]:
+    seen = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [one for one in seen if one]
+
+
+def _carries(pid: int, mark: str) -> bool:
+    return mark.encode() in _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,48 @@
+"""What the service tells the runner, packed into one word of the entrypoint; both sides read this file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import NamedTuple
+
+MAX_SPEC_BYTES = 96 * 1024
+"""Linux bounds one argument of a command at 128 KiB, and Ray passes the whole entrypoint as one."""
+
+EXIT_MAX_RUNTIME = 230
+EXIT_GUARD_LOST = 231
+EXIT_RUNNER_FAILED = 232
+"""Codes of our own, where programs seldom end; events.jsonl tells for certain."""
+
+OWN_ENV_VARS = ("RAY_JOB_STOP_WAIT_TIME_S",)
+"""What Muster adds to the job's runtime_env for Ray's supervisor, and takes out again before the user's code."""
+
+
+class SpecTooLarge(ValueError):
+    """The start command does not fit into an entrypoint."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"the runner's spec takes {size_bytes} bytes, at most {MAX_SPEC_BYTES} fit")
+        self.size_bytes = size_bytes
+
+
+class RunnerSpec(NamedTuple):
+    submission_id: str
+    run_id: str
+    attempt: int
+    command: str
+    stop_grace_s: float = 10
+    max_runtime_s: float | None = None
+    previous_cluster: str | None = None
+
+
+def pack(spec: RunnerSpec) -> str:
+    packed = base64.urlsafe_b64encode(zlib.compress(json.dumps(spec._asdict()).encode(), 9)).decode()
+    if len(packed) > MAX_SPEC_BYTES:
+        raise SpecTooLarge(len(packed))
+    return packed
+
+
+def unpack(packed: str) -> RunnerSpec:
+    return RunnerSpec(**json.loads(zlib.decompress(base64.urlsafe_b64decode(packed))))

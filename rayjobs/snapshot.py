@@ -1,0 +1,103 @@
+"""The frozen views decisions are made from. Loaded by the reconcilers, built by hand in tests and the simulator."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.demand import ClusterView, Demand
+from cluster_groups.model.group import ClusterGroup
+from cluster_groups.model.quota import ResourceGroup
+from kernel.resources import Resources
+from rayjobs.model.job import JobSpec, RunMode
+from rayjobs.model.run import AttemptState, Condition, End, EndCode, RunState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitingRun:
+    id: str
+    version: int
+    run_mode: RunMode
+    state: RunState
+    queue: str
+    enqueued_at: datetime
+    demand: Demand
+    priority: int | None = None
+    max_wait_s: int | None = None
+    cluster: str | None = None
+    cluster_id: str | None = None
+    cluster_group: str | None = None
+    resource_group: str | None = None
+    condition: Condition | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """What Muster's own ledger counts on one cluster: live attempts, those of them not yet RUNNING, their demands."""
+
+    drivers: int = 0
+    starting: int = 0
+    used: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdmissionSnapshot:
+    """`clusters` by id, `groups` and `resource_groups` by name, `load` by cluster id, `quota_used` by group name."""
+
+    runs: tuple[WaitingRun, ...]
+    clusters: Mapping[str, ClusterView]
+    groups: Mapping[str, ClusterGroup] = field(default_factory=dict)
+    resource_groups: Mapping[str, ResourceGroup] = field(default_factory=dict)
+    load: Mapping[str, Load] = field(default_factory=dict)
+    quota_used: Mapping[str, Resources] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptView:
+    """One attempt with what its next step depends on. `cluster` is None once the cluster is deleted."""
+
+    id: str
+    version: int
+    epoch: int
+    state: AttemptState
+    state_since: datetime
+    created_at: datetime
+    posted_at: datetime | None
+    started_at: datetime | None
+    lost_since: datetime | None
+    driver_address: str | None
+    end: End | None
+    run_id: str
+    run_version: int
+    run_state: RunState
+    run_mode: RunMode
+    stop_code: EndCode | None
+    """Set once somebody or something asked for the stop."""
+    start_timeout_s: int
+    stop_grace_s: int
+    max_runtime_s: int | None
+    lost_timeout_s: int
+    cluster_id: str
+    cluster_name: str
+    cluster: ClusterView | None
+    log_complete: bool
+
+    @property
+    def cluster_is_own(self) -> bool:
+        """Made for this run, and deleted with it."""
+        return self.run_mode is RunMode.ON_DEMAND
+
+    @property
+    def cluster_is_gone(self) -> bool:
+        """Confirmed, not suspected: nothing of this attempt can be running there any more."""
+        gone = {ClusterState.FAILED, ClusterState.STOPPED, ClusterState.DELETED}
+        return self.cluster is None or self.cluster.state in gone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptSnapshot:
+    """The view, and what is needed once to submit it: the job's revision and whose uploads it may use."""
+
+    view: AttemptView
+    spec: JobSpec
+    owner: str

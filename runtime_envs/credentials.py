@@ -1,0 +1,139 @@
+"""Secrets people hand over by name, so that bodies only ever refer to them. Encrypted at rest, never answered.
+
+Fernet (AES-128-CBC with HMAC-SHA256) from the `cryptography` library, under a key of the installation.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from cryptography.fernet import Fernet, InvalidToken
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Mapped, mapped_column
+
+from kernel.actor import Actor, Role
+from kernel.clock import Clock
+from kernel.db import Base, Database, Named
+from kernel.errors import Conflict, InvalidInput, NotFound, Unavailable
+from kernel.events import audit
+from kernel.ids import new_id
+from kernel.paging import Page, PageRequest, paginate
+
+UsersOf = Callable[[AsyncSession, str], Awaitable[Sequence[str]]]
+
+_FIELDS: Mapping[str, frozenset[str]] = {"ray_token": frozenset({"token"})}
+
+
+class CredentialType(StrEnum):
+    RAY_TOKEN = "ray_token"  # noqa: S105 - the name of a kind of secret
+    """`data: {"token": …}`, what an attached cluster asks for."""
+
+
+class CredentialRow(Named, Base):
+    __tablename__ = "credentials"
+
+    name: Mapped[str] = mapped_column(unique=True)
+    type: Mapped[str]
+    sealed: Mapped[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credential:
+    """What may be shown of one."""
+
+    id: str
+    name: str
+    type: CredentialType
+    created_at: datetime
+    created_by: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewCredential:
+    name: str
+    type: CredentialType
+    data: Mapping[str, str] = field(repr=False)
+
+
+class Credentials:
+    def __init__(self, database: Database, clock: Clock, key: bytes, users: UsersOf) -> None:
+        """`users(session, name)` names the clusters that refer to a credential."""
+        self._database = database
+        self._clock = clock
+        self._fernet = Fernet(key)
+        self._users = users
+
+    async def create(self, session: AsyncSession, actor: Actor, new: NewCredential) -> Credential:
+        actor.need(Role.OPERATOR)
+        wanted = _FIELDS[new.type]
+        if new.data.keys() != wanted or not all(new.data.values()):
+            raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=new.type, fields=sorted(wanted))
+        now = self._clock.now()
+        row = CredentialRow(
+            id=new_id("crd"),
+            created_at=now,
+            created_by=actor.user,
+            name=new.name,
+            type=new.type,
+            sealed=self._fernet.encrypt(json.dumps(dict(new.data)).encode()).decode(),
+        )
+        session.add(row)
+        try:
+            await session.flush()
+        except IntegrityError as error:
+            raise Conflict("NAME_TAKEN", pointer="/name", kind="credential", name=new.name) from error
+        audit(session, "create", ("credential", new.name), at=now, actor=actor.user)
+        return _shown(row)
+
+    async def get(self, session: AsyncSession, ref: str) -> Credential:
+        return _shown(await _find(session, ref))
+
+    async def page(self, session: AsyncSession, request: PageRequest) -> Page[Credential]:
+        sortable = {"created_at": CredentialRow.created_at, "name": CredentialRow.name}
+        found = await paginate(session, select(CredentialRow), request, sortable=sortable, key=CredentialRow.id)
+        return Page(items=[_shown(row) for row in found.items], next_cursor=found.next_cursor)
+
+    async def delete(self, session: AsyncSession, actor: Actor, ref: str) -> None:
+        actor.need(Role.OPERATOR)
+        row = await _find(session, ref)
+        if users := await self._users(session, row.name):
+            raise Conflict("CREDENTIAL_IN_USE", credential=row.name, clusters=users)
+        await session.delete(row)
+        audit(session, "delete", ("credential", row.name), at=self._clock.now(), actor=actor.user)
+
+    async def exists(self, session: AsyncSession, name: str) -> bool:
+        return await session.scalar(select(CredentialRow.id).where(CredentialRow.name == name)) is not None
+
+    async def secret(self, name: str) -> str | None:
+        """The token of a `ray_token` credential; None when there is none of this name."""
+        async with self._database.read() as session:
+            sealed = await session.scalar(select(CredentialRow.sealed).where(CredentialRow.name == name))
+        if sealed is None:
+            return None
+        try:
+            token: str = json.loads(self._fernet.decrypt(sealed.encode()))["token"]
+        except InvalidToken as error:
+            raise Unavailable("CREDENTIAL_KEY_WRONG", credential=name) from error
+        return token
+
+
+async def _find(session: AsyncSession, ref: str) -> CredentialRow:
+    statement = select(CredentialRow).where((CredentialRow.id == ref) | (CredentialRow.name == ref))
+    row = (await session.scalars(statement)).one_or_none()
+    if row is None:
+        raise NotFound("NOT_FOUND", kind="credential", ref=ref)
+    return row
+
+
+def _shown(row: CredentialRow) -> Credential:
+    return Credential(
+        id=row.id,
+        name=row.name,
+        type=CredentialType(row.type),
+        created_at=row.created_at,
+        created_by=row.created_by,
+    )

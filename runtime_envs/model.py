@@ -1,0 +1,56 @@
+"""Packages as values: a job's ZIP, and what Ray's own client has uploaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kernel.errors import Problem
+from runtime_envs.archive import ArchiveLimits
+
+UPLOAD_SOURCE: Mapping[str, Any] = {"type": "upload"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageLimits:
+    max_upload_bytes: int = 104_857_600
+    """100 MiB inclusive (A22), as in Ray's own dashboard."""
+    archive: ArchiveLimits = field(default_factory=ArchiveLimits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One immutable ZIP, never rewritten."""
+
+    id: str
+    sha256: str
+    size_bytes: int
+    unpacked_bytes: int
+    entry_count: int
+    file_name: str
+    source: Mapping[str, Any]
+    warnings: tuple[Problem, ...]
+    created_at: datetime
+    created_by: str
+
+    # The id is in the keys, so that no key is ever used twice: what has lost its row can be deleted without asking
+    # whether someone is storing the same bytes again right now.
+    @property
+    def blob_key(self) -> str:
+        return f"packages/{self.sha256}.{self.id}.zip"
+
+    @property
+    def entries_key(self) -> str:
+        return f"packages/{self.sha256}.{self.id}.entries.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RayUpload:
+    """Bytes the Ray client has put under a name of its choice, seen by their owner only: the name proves nothing."""
+
+    owner: str
+    name: str
+    sha256: str
+    size_bytes: int
+    blob_key: str
+    last_used_at: datetime

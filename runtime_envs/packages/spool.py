@@ -1,0 +1,94 @@
+"""A stream on its way in: written to a file, hashed and counted as it comes, gone at the end unless someone took it."""
+
+import asyncio
+import errno
+import hashlib
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, ParamSpec, TypeVar
+
+import psutil
+
+from kernel.errors import TooLarge, Unavailable
+from kernel.ids import new_id
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BLOCK_BYTES = 1024 * 1024
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spooled:
+    path: Path
+    sha256: str
+    size_bytes: int
+
+
+@asynccontextmanager
+async def spooled(
+    folder: Path, chunks: AsyncIterable[bytes], *, limit_bytes: int | None = None
+) -> AsyncIterator[Spooled]:
+    """Raises `TooLarge("PACKAGE_TOO_LARGE")` at the first byte above `limit_bytes`."""
+    path = folder / f"{os.getpid()}-{new_id('spool')}"
+    try:
+        with disk_full_is_unavailable(), path.open("xb") as file:
+            sha256, size_bytes = await _write(file, chunks, limit_bytes)
+        yield Spooled(path=path, sha256=sha256, size_bytes=size_bytes)
+    finally:
+        await in_thread(path.unlink, missing_ok=True)
+
+
+def remove_orphans(folder: Path) -> None:
+    """Delete the files of processes that have died; of those with our number only one lives, and has none yet."""
+    for path in folder.iterdir():
+        pid = path.name.partition("-")[0]
+        if pid.isdigit() and (int(pid) == os.getpid() or not psutil.pid_exists(int(pid))):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_full_is_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise Unavailable("DISK_FULL") from error
+        raise
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`asyncio.to_thread` that, when cancelled, still waits: nobody closes a file under a thread that uses it."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+async def _write(file: BinaryIO, chunks: AsyncIterable[bytes], limit_bytes: int | None) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size_bytes = 0
+
+    def write(block: bytes) -> None:
+        file.write(block)
+        digest.update(block)
+
+    held: list[bytes] = []
+    held_bytes = 0
+    async for chunk in chunks:
+        size_bytes += len(chunk)
+        if limit_bytes is not None and size_bytes > limit_bytes:
+            raise TooLarge("PACKAGE_TOO_LARGE", limit_bytes=limit_bytes)
+        held.append(chunk)
+        held_bytes += len(chunk)
+        if held_bytes >= _BLOCK_BYTES:
+            await in_thread(write, b"".join(held))
+            held, held_bytes = [], 0
+    await in_thread(write, b"".join(held))
+    return digest.hexdigest(), size_bytes
