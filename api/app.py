@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from api.edge import Edge
 from api.errors import MEDIA_TYPE, answer_http_exception, answer_invalid_request, answer_muster_error
 from api.idempotency import Replay, answer_replay
+from api.ray_endpoint.routes import ray_endpoint
 from api.routers import access, clusters, credentials, groups, health, jobs, logs, packages, resources, runs
 from api.schemas.base import ProblemOut
 from api.wiring import Services
@@ -49,6 +50,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(Edge)
     for router in ROUTERS:
         app.include_router(router)
+    app.mount("/ray", ray_endpoint(services))
     _describe_security(app)
     return app
 

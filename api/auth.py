@@ -11,11 +11,10 @@ from sqlalchemy import delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.tables import TokenRow
-from cluster_groups.check import check_name
 from kernel.actor import EVERY, SYSTEM_ACTOR, Actor, Role
 from kernel.clock import Clock
 from kernel.db import Database, after_commit
-from kernel.errors import Conflict, InvalidInput, NotFound, Unauthenticated, raise_problems
+from kernel.errors import Conflict, InvalidInput, NotFound, Unauthenticated
 from kernel.events import audit
 from kernel.ids import new_id
 from kernel.paging import Page, PageRequest, paginate
@@ -66,7 +65,6 @@ class Tokens:
     async def create(self, session: AsyncSession, actor: Actor, spec: TokenSpec) -> tuple[TokenRow, str]:
         """The row and its secret, which nobody can ask for again."""
         actor.need(Role.ADMIN)
-        raise_problems(check_name(spec.name))
         if spec.expires_at is not None and spec.expires_at <= self._clock.now():
             raise InvalidInput("INVALID_VALUE", pointer="/expires_at", allowed="> now")
         if await _by_name(session, spec.name):

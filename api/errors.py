@@ -144,6 +144,8 @@ def _is_json(content_type: str) -> bool:
 def _problem(error: Mapping[str, Any]) -> Problem:
     kind, location = error["type"], error["loc"]
     pointer = pointer_to(*location[1:])
+    if kind.isupper():  # a schema's own
+        return problem(kind, pointer, **error.get("ctx", {}))
     if kind == "missing":
         return problem("FIELD_REQUIRED", pointer)
     if kind == "extra_forbidden":

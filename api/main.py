@@ -15,6 +15,7 @@ import uvloop
 from api.app import create_app
 from api.errors import from_outside
 from api.log_setup import set_up_log
+from api.ray_endpoint.websocket import UVICORN_OPTIONS
 from api.settings import Settings
 from api.texts import Language, say
 from api.wiring import Services, prepare, running, wire
@@ -50,6 +51,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        **UVICORN_OPTIONS,
     )
     server = _Server(config)
     _stop_on_signals(server, services)

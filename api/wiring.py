@@ -41,6 +41,7 @@ from rayjobs.logs import LogKeeper
 from rayjobs.reconcile.admission import AdmissionReconciler
 from rayjobs.reconcile.attempts import AttemptReconciler
 from rayjobs.reconcile.logs import LogReconciler
+from rayjobs.retention import Keep, expire
 from rayjobs.run_service import RUN_NEWS, RunService
 from rayjobs.submission import Packages
 from runtime_envs.archive import ArchiveLimits
@@ -79,6 +80,7 @@ class Services:
     jobs: JobService
     runs: RunService
     logs: LogKeeper
+    fleet: Fleet
     loops: tuple[Loop, ...]
     controller: Controller
 
@@ -148,6 +150,7 @@ class _Wiring:
             jobs=jobs,
             runs=runs,
             logs=logs,
+            fleet=fleet,
             loops=loops,
             controller=Controller(lease, loops),
         )
@@ -218,10 +221,15 @@ async def _keep_admin_token(services: Services) -> str | None:
     return secret
 
 
+def _keep(settings: Settings) -> Keep:
+    return Keep(runs_days=settings.run_retention_days, logs_days=settings.log_retention_days)
+
+
 async def _clean_daily(services: Services) -> None:
     while True:
         now = services.clock.now()
         async with services.database.write() as session:
             await idempotency.prune(session, now)
+        await expire(services.database, services.blobs, _keep(services.settings), now)
         await collect(services.database, services.blobs, now, keep_ray_uploads_s=KEEP_RAY_UPLOADS_S)
         await asyncio.sleep(DAY_S)

@@ -111,7 +111,7 @@ async def _find_package(session: AsyncSession, package_id: str) -> Package | Non
     if not looks_like_id(package_id):
         return None
     try:
-        return await packages.get_package(session, package_id)
+        return await packages.get_package(session, package_id, lock=packages.Lock.SHARED)
     except NotFound:
         return None
 

@@ -4,7 +4,7 @@ HEADER_WITHIN_BYTES = 64 * 2**10
 """Ray writes its own two lines while the driver starts; after this much they are not to be expected any more."""
 
 _SETTING_UP = b"-- Runtime env is setting up."
-_RUNNING = b"-- Running entrypoint for job "
+_RUNNING = b"Running entrypoint for job "
 
 
 def drop_ray_lines(data: bytes, *, header_done: bool, is_end: bool) -> tuple[bytes, int, bool]:

@@ -20,6 +20,7 @@ from rayjobs.run_service import RUN_NEWS
 from rayjobs.tables import LogRow
 from runtime_envs.packages.base import BlobStore, one_chunk, read_all
 
+LOGS = "logs/"
 READ_BYTES = 4 * 2**20
 PIECE_BYTES = 256 * 2**10
 """Smaller pieces at the end are joined with what follows, so that a slow log does not become thousands of blobs."""
@@ -133,7 +134,7 @@ class LogKeeper:
                 return
             skip = position - start
             wanted = min(length - skip, left)
-            async for part in self._blobs.read(_key(attempt_id, start, length), skip, skip + wanted):
+            async for part in self._blobs.read(piece_key(attempt_id, start, length), skip, skip + wanted):
                 yield part
             position, left = position + wanted, left - wanted
 
@@ -158,12 +159,12 @@ class LogKeeper:
         if text:
             if pieces and pieces[-1][1] < PIECE_BYTES and sum(pieces[-1]) == stored.size_bytes:
                 start, length = pieces.pop()
-                old = await read_all(self._blobs, _key(attempt_id, start, length))
+                old = await read_all(self._blobs, piece_key(attempt_id, start, length))
                 obsolete.append((start, length))
                 text = old + text
             else:
                 start = stored.size_bytes
-            await self._blobs.put(_key(attempt_id, start, len(text)), one_chunk(text))
+            await self._blobs.put(piece_key(attempt_id, start, len(text)), one_chunk(text))
             pieces.append((start, len(text)))
             size = start + len(text)
             pieces, dropped = keep_ends(pieces, size, self._max_bytes)
@@ -171,7 +172,7 @@ class LogKeeper:
             stored = replace(stored, pieces=tuple(pieces), size_bytes=size)
         await self._save(attempt_id, stored)
         for start, length in obsolete:
-            await self._blobs.delete(_key(attempt_id, start, length))
+            await self._blobs.delete(piece_key(attempt_id, start, length))
 
     async def _save(self, attempt_id: str, stored: Stored) -> None:
         async with self._database.write() as session:
@@ -198,5 +199,6 @@ def keep_ends(pieces: list[Piece], size_bytes: int, max_bytes: int) -> tuple[lis
     return [piece for piece in pieces if piece not in dropped], dropped
 
 
-def _key(attempt_id: str, start: int, length: int) -> str:
-    return f"logs/{attempt_id}/driver/{start}-{length}"
+def piece_key(attempt_id: str, start: int, length: int) -> str:
+    """Where one piece of a driver's log is kept."""
+    return f"{LOGS}{run_of(attempt_id)}/{attempt_id}/driver/{start}-{length}"

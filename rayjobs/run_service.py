@@ -1,6 +1,6 @@
 """What people do with runs: submit, stop, reprioritise, ask."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -96,7 +96,7 @@ class RunService:
             origin=request.origin,
             target=request.target,
             client_id=request.client_id,
-            queue=_queue_of(spec),
+            queue=run_store.queue_of(spec),
             priority=request.priority if request.priority is not None else spec.priority,
             max_wait_s=request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
             demand=run_store.demand_to_json(run_store.demand_of(spec)),
@@ -174,15 +174,6 @@ class RunService:
         if not await guarded_update(session, RunRow, row.id, row.version, **values):
             raise Conflict("CHANGED_MEANWHILE", kind="run", ref=row.id)
         await session.refresh(row)
-
-
-def _queue_of(spec: JobSpec) -> str:
-    names: Mapping[RunMode, str | None] = {
-        RunMode.ON_DEMAND: f"resource_group/{spec.resource_group}",
-        RunMode.CLUSTER: f"cluster/{spec.cluster}",
-        RunMode.CLUSTER_GROUP: f"cluster_group/{spec.cluster_group}",
-    }
-    return str(names[spec.run_mode])
 
 
 def _check_submission(request: RunRequest) -> None:

@@ -156,6 +156,16 @@ async def decisions_of(session: AsyncSession, run_id: str) -> list[dict[str, Any
     return list(await session.scalars(statement))
 
 
+def queue_of(spec: JobSpec) -> str:
+    """The queue its runs wait in."""
+    names = {
+        RunMode.ON_DEMAND: f"resource_group/{spec.resource_group}",
+        RunMode.CLUSTER: f"cluster/{spec.cluster}",
+        RunMode.CLUSTER_GROUP: f"cluster_group/{spec.cluster_group}",
+    }
+    return names[spec.run_mode]
+
+
 def demand_of(spec: JobSpec) -> Demand:
     """What a run of this job takes: its own cluster at its least, or what it declares to need on an existing one.
 

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.actor import Actor, Role
 from kernel.clock import Clock
 from kernel.db import Database
-from kernel.errors import Conflict, InvalidInput, Malformed, NotFound
+from kernel.errors import Conflict, InvalidInput, Malformed, NotFound, TooLarge
 from kernel.events import audit
 from kernel.ids import new_id
 from kernel.paging import Page, PageRequest
@@ -23,7 +24,7 @@ from runtime_envs import store
 from runtime_envs.archive import ArchiveEntry, ArchiveLimits, ArchiveReport, inspect_archive
 from runtime_envs.model import UPLOAD_SOURCE, Package, PackageLimits, RayUpload
 from runtime_envs.packages.base import BlobStore, one_chunk, read_all
-from runtime_envs.packages.spool import in_thread, spooled
+from runtime_envs.packages.spool import Spooled, in_thread, spooled
 
 _INSPECTIONS_AT_ONCE = 2
 _RAY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,254}")
@@ -53,27 +54,18 @@ class PackageService:
     ) -> tuple[Package, bool]:
         """The package, and whether it is new: the same bytes are the same package, whoever sends them."""
         actor.need(Role.SUBMITTER)
-        name = _file_name(file_name)
-        async with spooled(self._blobs.spool_dir, chunks, limit_bytes=self._limits.max_upload_bytes) as file:
-            known = await self._find(file.sha256)
-            if known:
-                return known, False
-            report = await self._inspector.inspect(file.path, self._limits.archive)
-            package = Package(
-                id=new_id("pkg"),
-                sha256=file.sha256,
-                size_bytes=file.size_bytes,
-                unpacked_bytes=report.unpacked_bytes,
-                entry_count=len(report.entries),
-                file_name=name,
-                source=UPLOAD_SOURCE,
-                warnings=report.warnings,
-                created_at=self._clock.now(),
-                created_by=actor.user,
-            )
-            if dry_run:
-                return package, True
-            return await self._publish(package, report, file.path)
+        limit_bytes = self._limits.max_upload_bytes
+        with _about_the_file():
+            name = _file_name(file_name)
+            async with spooled(self._blobs.spool_dir, chunks, limit_bytes=limit_bytes) as file:
+                known = await self._find(file.sha256)
+                if known:
+                    return known, False
+                report = await self._inspector.inspect(file.path, self._limits.archive)
+                package = self._package(file, report, name, actor)
+                if dry_run:
+                    return package, True
+                return await self._publish(package, report, file.path)
 
     async def get(self, package_id: str) -> Package:
         async with self._database.read() as session:
@@ -101,6 +93,20 @@ class PackageService:
             await store.delete_package(session, package_id)
             audit(session, "delete", ("package", package_id), at=self._clock.now(), actor=actor.user)
         await self._discard(package)
+
+    def _package(self, file: Spooled, report: ArchiveReport, name: str, actor: Actor) -> Package:
+        return Package(
+            id=new_id("pkg"),
+            sha256=file.sha256,
+            size_bytes=file.size_bytes,
+            unpacked_bytes=report.unpacked_bytes,
+            entry_count=len(report.entries),
+            file_name=name,
+            source=UPLOAD_SOURCE,
+            warnings=report.warnings,
+            created_at=self._clock.now(),
+            created_by=actor.user,
+        )
 
     async def _find(self, sha256: str) -> Package | None:
         async with self._database.read() as session:
@@ -195,6 +201,16 @@ class _Inspector:
 def _inspect(path: Path, limits: ArchiveLimits) -> ArchiveReport:
     with path.open("rb") as file:
         return inspect_archive(file, limits)
+
+
+@contextmanager
+def _about_the_file() -> Iterator[None]:
+    """Refusals point at the form's field (api.md §4)."""
+    try:
+        yield
+    except (InvalidInput, TooLarge) as error:
+        error.pointer = "/file"
+        raise
 
 
 def _file_name(given: str | None) -> str:

@@ -55,7 +55,7 @@ def _prepare(_session: Session, body: Json, _dry_run: bool) -> None:
 
 
 add_create(cluster, CLUSTER, FIELDS, _prepare)
-add_list(cluster, CLUSTER, ["state", "kind", "resource_group"])
+add_list(cluster, CLUSTER, ["name", "state", "kind", "resource_package", "resource_group", "created_by"])
 add_show(cluster, CLUSTER)
 add_edit(cluster, CLUSTER, FIELDS)
 

@@ -32,7 +32,7 @@ def _prepare(_session: Session, body: Json, _dry_run: bool) -> None:
 
 
 add_create(group, GROUP, FIELDS, _prepare)
-add_list(group, GROUP)
+add_list(group, GROUP, ["name", "created_by"])
 add_show(group, GROUP)
 add_edit(group, GROUP, FIELDS, _prepare)
 add_delete(group, GROUP)

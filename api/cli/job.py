@@ -58,7 +58,7 @@ def _prepare(session: Session, body: Json, dry_run: bool) -> None:
 
 
 add_create(job, JOB, FIELDS, _prepare)
-add_list(job, JOB, ["name", "run_mode", "cluster", "cluster_group", "resource_group", "created_by", "tag"])
+add_list(job, JOB, ["name", "run_mode", "cluster", "cluster_group", "resource_group", "package", "created_by", "tag"])
 add_show(job, JOB)
 add_edit(job, JOB, FIELDS, _prepare)
 

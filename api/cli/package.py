@@ -39,7 +39,7 @@ def upload(session: Session, path: Path) -> None:
     session.out.record(upload_path(session, path), PACKAGE.columns, PACKAGE.key)
 
 
-add_list(package, PACKAGE)
+add_list(package, PACKAGE, ["file_name", "sha256", "created_by"])
 add_show(package, PACKAGE)
 add_delete(package, PACKAGE)
 

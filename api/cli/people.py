@@ -28,4 +28,4 @@ def audit() -> None:
 add_create(token, TOKEN, FIELDS, present=print_secret)
 add_list(token, TOKEN)
 add_delete(token, TOKEN)
-add_list(audit, AUDIT, ["actor", "action", "target"])
+add_list(audit, AUDIT, ["actor", "action", "target_type", "target"])

@@ -10,7 +10,7 @@ from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, fo
 from api.cli.output import state_column
 from api.cli.session import Command, Group, Session, output_option, pass_session
 from api.cli.shapes import EVENT, RUN
-from api.cli.tables import column
+from api.cli.tables import cell_text, column
 from api.cli.verbs import add_list, add_show, listing_options, print_change, print_list
 from api.client import Json
 from api.client.watch import Changed, RunWatch, has_reached, is_final
@@ -168,7 +168,7 @@ def _explain(session: Session, about: Json, decisions: list[Json]) -> None:
 
 def _tell_decision(session: Session, decision: Json) -> None:
     parts = (decision.get("evaluated_at"), decision.get("outcome"), decision.get("chosen"), decision.get("because"))
-    click.echo("\n" + "  ".join(str(part) for part in parts if part))
+    click.echo("\n" + "  ".join(cell_text(part) for part in parts if part))
     candidates = decision.get("candidates") or []
     columns = (
         column("CLUSTER", "cluster"),
@@ -184,4 +184,4 @@ def _tell_decision(session: Session, decision: Json) -> None:
 
 def _pair(session: Session, key: str, value: object) -> None:
     if value:
-        click.echo(f"  {session.say(key)}: {value}")
+        click.echo(f"  {session.say(key)}: {cell_text(value)}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from api.cli.texts import language_of, say
+from api.client.address import is_web_address
 
 if TYPE_CHECKING:
     from api.cli.output import Printer
@@ -48,8 +49,8 @@ class Session:
         from api.cli.credentials import saved_login  # noqa: PLC0415  not needed to print help
 
         address = self.given_address or saved_login().get("address") or LOCAL_ADDRESS
-        if not address.startswith(("http://", "https://")):
-            raise click.BadParameter(f"{address!r} must begin with http:// or https://", param_hint="--address")
+        if not is_web_address(address):
+            raise click.BadParameter(f"{address!r} is not like https://host:port", param_hint="--address")
         return address.rstrip("/")
 
     @cached_property
@@ -58,6 +59,8 @@ class Session:
         from api.cli.credentials import local_admin_token, saved_login  # noqa: PLC0415  not needed to print help
 
         if self.given_token:
+            if not self.given_token.isascii() or not self.given_token.isprintable():
+                raise click.BadParameter("a token is printable ASCII", param_hint="--token")
             return self.given_token
         login = saved_login()
         if login.get("address") == self.address:

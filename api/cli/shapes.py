@@ -6,6 +6,10 @@ from api.cli.verbs import Noun
 from api.client import Json
 
 _STAMPS = frozenset({"id", "revision", "created_at", "created_by", "updated_at", "warnings"})
+_CLUSTER_STATUS = frozenset(
+    {"state", "state_since", "state_reason", "health", "nodes", "nodes_up", "nodes_wanted", "load"}
+)
+_CLUSTER_FACTS = frozenset({"ray_version", "python_version", "can_call_back", "endpoint", "cordoned", "on_demand_run"})
 
 
 def _target(record: Json) -> object:
@@ -85,16 +89,15 @@ CLUSTER = Noun(
         column("KIND", "kind"),
         state_column(),
         state_column("HEALTH", "health.status"),
-        column("NODES", lambda cluster: len(cluster.get("nodes") or ())),
+        column("NODES", lambda cluster: f"{cluster.get('nodes_up', 0)}/{cluster.get('nodes_wanted', 0)}"),
         column("RAY", "ray_version"),
         column("RESOURCE GROUP", "resource_group"),
         column("CORDONED", "cordoned", is_extra=True),
         *_created(),
         column("ID", "id", is_extra=True),
-        column("REASON", "state_reason", is_free=True),
+        column("REASON", "state_reason.detail", is_free=True),
     ),
-    read_only=_STAMPS
-    | {"state", "state_reason", "health", "nodes", "load", "ray_version", "python_version", "endpoint"},
+    read_only=_STAMPS | _CLUSTER_STATUS | _CLUSTER_FACTS,
 )
 
 GROUP = Noun(

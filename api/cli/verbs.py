@@ -62,8 +62,8 @@ def add_delete(group: click.Group, noun: Noun, *, can_force: bool = False) -> No
     @noun.argument
     @pass_session
     def run(session: Session, ref: str, *, force: bool = False) -> None:
-        noun.pick(session.muster).delete(ref, force=force)
-        click.echo(session.say("deleted", ref=ref))
+        still_there = noun.pick(session.muster).delete(ref, force=force)
+        click.echo(session.say("deleting" if still_there else "deleted", ref=ref))
 
     if can_force:
         run = click.option("--force", is_flag=True, help="End the live runs on it first.")(run)
@@ -188,6 +188,10 @@ _FILTER_HELP = {"tag": "Only with this tag, as key:value.", "state": "Only in th
 
 
 def _changes(before: Json, wanted: Json) -> Json:
-    """Fields that differ; one that was taken out is sent as null, which is its default."""
+    """Fields that differ; one that was taken out is emptied."""
     changed = {name: value for name, value in wanted.items() if name not in before or before[name] != value}
-    return changed | {name: None for name in before if name not in wanted}
+    return changed | {name: _empty(value) for name, value in before.items() if name not in wanted}
+
+
+def _empty(value: object) -> object:
+    return type(value)() if isinstance(value, list | dict) else None

@@ -32,8 +32,9 @@ class Resource:
         params = {"dry_run": dry_run or None}
         return self._http.call("PATCH", self.at(ref), body=changes, params=params, etag=etag).body
 
-    def delete(self, ref: str, *, force: bool = False) -> None:
-        self._http.call("DELETE", self.at(ref), body={"force": True} if force else None)
+    def delete(self, ref: str, *, force: bool = False) -> Json:
+        """Empty when it is gone; what is left of it when something must be torn down first."""
+        return self._http.call("DELETE", self.at(ref), body={"force": True} if force else None).body
 
     def at(self, ref: str, tail: str = "") -> str:
         """The path of one resource by id or name, or of something below it."""

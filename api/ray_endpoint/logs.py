@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from api.ray_endpoint.services import RayServices
+from api.wiring import Services
 from kernel.errors import NotFound
 from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_attempt, read_page
@@ -25,7 +25,7 @@ LOG_LOOP = "logs"
 
 @dataclass(slots=True)
 class _Reader:
-    services: RayServices
+    services: Services
     run_id: str
     epoch: int = 1
     offset: int = 0
@@ -66,7 +66,7 @@ class _Reader:
         return await self.services.news.wait(self.run_id, timeout_s=self.look_again_s)
 
 
-async def whole_log(services: RayServices, run_id: str) -> AsyncIterator[str]:
+async def whole_log(services: Services, run_id: str) -> AsyncIterator[str]:
     """`{"logs": "<all there is>"}`, piece by piece, since a log may be larger than memory.
 
     Of a run that is over it is all there ever will be, as with Ray.
@@ -84,7 +84,7 @@ async def whole_log(services: RayServices, run_id: str) -> AsyncIterator[str]:
     yield '"}'
 
 
-async def tail(services: RayServices, run_id: str, socket: WebSocket) -> None:
+async def tail(services: Services, run_id: str, socket: WebSocket) -> None:
     """Closed (1000) only once the run is over and everything was sent: to Ray's client any close means just that."""
     await socket.accept()
     reader = _Reader(services, run_id)

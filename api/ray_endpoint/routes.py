@@ -15,10 +15,10 @@ from api.ray_endpoint import logs, submissions
 from api.ray_endpoint.answers import job_details
 from api.ray_endpoint.browsers import is_browser, refuse_browsers, without_secrets
 from api.ray_endpoint.errors import PlainErrors
-from api.ray_endpoint.services import RayServices
 from api.ray_endpoint.submit_request import PROTOCOL, read_submit_request
 from api.ray_endpoint.targets import Target, TargetKind
 from api.texts import language_of
+from api.wiring import Services
 from kernel.actor import Actor, Role
 from kernel.errors import Malformed, Unauthenticated
 from rayjobs.run_report import RunReport, report_many, report_one
@@ -29,7 +29,7 @@ API_VERSION = "4"
 Handler = Callable[[Request, Actor], Awaitable[Response]]
 
 
-def ray_endpoint(services: RayServices) -> ASGIApp:
+def ray_endpoint(services: Services) -> ASGIApp:
     """To be mounted at `/ray`."""
     default = Target.parse(services.settings.ray_default_target)
     routes = _Jobs(services, default).routes("")
@@ -41,7 +41,7 @@ def ray_endpoint(services: RayServices) -> ASGIApp:
 class _Jobs:
     """Serves one target, or all of one kind by the name in the path."""
 
-    def __init__(self, services: RayServices, target: Target | TargetKind) -> None:
+    def __init__(self, services: Services, target: Target | TargetKind) -> None:
         self._services = services
         self._target = target
 

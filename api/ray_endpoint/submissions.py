@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.ray_endpoint.answers import ray_status
 from api.ray_endpoint.errors import id_is_taken, no_such_job, not_over_yet
-from api.ray_endpoint.services import RayServices
 from api.ray_endpoint.submit_request import SubmitRequest, is_id, new_id
 from api.ray_endpoint.targets import Target, TargetKind, job_spec
+from api.wiring import Services
 from kernel.actor import Actor, Role
 from kernel.db import guarded_update
 from kernel.errors import Conflict, Malformed
@@ -24,7 +24,7 @@ from rayjobs.tables import JobRevisionRow, RunRow
 MAX_LISTED = 1000
 
 
-async def submit(services: RayServices, actor: Actor, target: Target, asked: SubmitRequest) -> str:
+async def submit(services: Services, actor: Actor, target: Target, asked: SubmitRequest) -> str:
     """The id by which the client will ask for it."""
     actor.need(Role.SUBMITTER)
     for name in asked.uploads:
@@ -73,7 +73,7 @@ async def specs_of(session: AsyncSession, runs: Sequence[RunRow]) -> dict[str, J
     return {run_id: spec_from_json(spec) for run_id, spec in await session.execute(wanted)}
 
 
-async def stop(services: RayServices, actor: Actor, target: Target, client_id: str) -> bool:
+async def stop(services: Services, actor: Actor, target: Target, client_id: str) -> bool:
     """Whether there was anything to stop."""
     async with services.database.write() as session:
         run = await find(session, target, client_id)
@@ -82,7 +82,7 @@ async def stop(services: RayServices, actor: Actor, target: Target, client_id: s
         return not was_over
 
 
-async def delete(services: RayServices, actor: Actor, target: Target, client_id: str) -> None:
+async def delete(services: Services, actor: Actor, target: Target, client_id: str) -> None:
     """Gone from this endpoint and its id free again; the run keeps its history in Muster."""
     async with services.database.write() as session:
         run = await find(session, target, client_id)
@@ -97,7 +97,7 @@ async def delete(services: RayServices, actor: Actor, target: Target, client_id:
         audit(session, "release-ray-id", ("run", run.id), at=now, actor=actor.user, **told)
 
 
-async def _stored(services: RayServices, session: AsyncSession, actor: Actor, target: Target) -> JobSpec | None:
+async def _stored(services: Services, session: AsyncSession, actor: Actor, target: Target) -> JobSpec | None:
     if target.kind is not TargetKind.JOB:
         return None
     job = await services.jobs.get(session, target.name)

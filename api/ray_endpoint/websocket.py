@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
@@ -18,6 +19,11 @@ class CutOnShutdown(WebSocketsSansIOProtocol):
             return
         self.stop_keepalive()
         self.transport.abort()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = True  # uvicorn forgets it after a refusal, and then logs an error of its own
 
 
 UVICORN_OPTIONS: Mapping[str, Any] = {

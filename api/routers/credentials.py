@@ -1,12 +1,13 @@
 """`/credentials`."""
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from api.deps import Changing, Creating, Paging, Reading
+from api.edge import v1_router
 from api.schemas.base import PageOut, page_out
 from api.schemas.credentials import CredentialCreate, CredentialOut
 
-router = APIRouter(tags=["credentials"])
+router = v1_router("credentials")
 
 
 @router.post("/credentials", status_code=201, response_model=CredentialOut)

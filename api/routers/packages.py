@@ -8,14 +8,9 @@ from fastapi.responses import StreamingResponse
 
 from api.deps import Creating, Paging, Reading
 from api.edge import v1_router
-from api.schemas.base import PageOut
+from api.schemas.base import PageOut, page_out
 from api.schemas.packages import EntryOut, PackageOut
 from api.upload import uploaded_file
-from kernel.actor import Role
-from kernel.errors import InvalidInput
-from kernel.ids import looks_like_id
-from kernel.paging import PageRequest
-from runtime_envs.model import PackageQuery
 
 router = v1_router("packages")
 
@@ -38,10 +33,9 @@ _FORM: dict[str, Any] = {
 @router.post("/packages", status_code=201, response_model=PackageOut, openapi_extra=_FORM)
 async def upload_package(request: Request, call: Creating) -> Response:
     """201, or 200 with the package these bytes already are."""
-    call.actor.need(Role.SUBMITTER)
     file = await uploaded_file(request)
     service = call.services.packages
-    package, is_new = await service.upload(file.chunks, file.name, call.actor.user, dry_run=call.dry_run)
+    package, is_new = await service.upload(file.chunks, file.name, call.actor, dry_run=call.dry_run)
     out = PackageOut.of(package, call.language)
     async with call.write(package.sha256.encode()):
         return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
@@ -55,17 +49,9 @@ async def list_packages(
     file_name: str | None = None,
     sha256: str | None = None,
 ) -> PageOut[PackageOut]:
-    newest_first = _newest_first(page)
-    query = PackageQuery(
-        limit=page.limit,
-        after=page.cursor,
-        newest_first=newest_first,
-        created_by=created_by,
-        file_name=file_name,
-        sha256=sha256,
-    )
-    packages, cursor = await call.services.packages.page(query)
-    return PageOut(items=[PackageOut.of(package, call.language) for package in packages], next_cursor=cursor)
+    filters = {"created_by": created_by, "file_name": file_name, "sha256": sha256}
+    found = await call.services.packages.list(filters, page)
+    return page_out(found, lambda package: PackageOut.of(package, call.language))
 
 
 @router.get("/packages/{package_id}")
@@ -93,14 +79,4 @@ async def list_entries(package_id: str, call: Reading) -> PageOut[EntryOut]:
 
 @router.delete("/packages/{package_id}", status_code=204)
 async def delete_package(package_id: str, call: Reading) -> None:
-    package = await call.services.packages.get(package_id)
-    call.actor.need_owner(package.created_by)
-    await call.services.packages.delete(package_id, call.actor.user)
-
-
-def _newest_first(page: PageRequest) -> bool:
-    if page.sort.removeprefix("-") != "created_at":
-        raise InvalidInput("INVALID_SORT", pointer="/sort", sort=page.sort, allowed=["created_at"])
-    if page.cursor is not None and not looks_like_id(page.cursor):
-        raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
-    return page.sort.startswith("-")
+    await call.services.packages.delete(package_id, call.actor)

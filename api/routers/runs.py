@@ -10,9 +10,10 @@ from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.run_stream import Changes, follow_changes
 from api.schemas.base import PageOut
-from api.schemas.runs import EventOut, Items, RunCreate, RunEdit, RunOut, TaskOut
+from api.schemas.runs import EventOut, ExplanationOut, Items, RunCreate, RunEdit, RunOut, TaskOut
 from api.streaming import ResumeFrom
 from rayjobs import run_store
+from rayjobs.explain import explain_job
 from rayjobs.run_report import events_of, report_many, report_one
 from rayjobs.run_store import RunFilter
 
@@ -28,6 +29,15 @@ async def submit_run(ref: str, call: Creating, body: RunCreate | None = None) ->
         )
         out = RunOut.of(await report_one(session, row), call.language)
         return call.created(out, f"/runs/{row.id}")
+
+
+@router.post("/jobs/{ref}/explain")
+async def explain(ref: str, call: Reading) -> ExplanationOut:
+    """The decision a run of this job would get now; nothing is stored."""
+    async with call.read() as session:
+        job = await call.services.jobs.get(session, ref)
+        told = await explain_job(session, call.services.fleet, job.spec, call.services.clock.now())
+        return ExplanationOut.of(told, call.language)
 
 
 @router.get("/runs")

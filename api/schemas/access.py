@@ -6,14 +6,14 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.auth import TokenSpec
-from api.schemas.base import In, Lax, Resource, Time
+from api.schemas.base import In, Lax, Name, Resource, Time
 from api.tables import TokenRow
 from kernel.actor import EVERY, Actor, Role
 from kernel.events import AuditRow
 
 
 class TokenCreate(In):
-    name: str
+    name: Name
     user: str = Field(min_length=1, max_length=100)
     role: Lax[Role]
     resource_packages: list[str] = Field(default=[EVERY], min_length=1)

@@ -1,12 +1,14 @@
 """What all bodies share: strict input, a page, a warning, and the words of a code."""
 
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, TypeAdapter
 from pydantic.types import Strict
+from pydantic_core import PydanticCustomError
 
 from api.errors import problem_item
 from api.texts import Language
@@ -17,6 +19,16 @@ Value = TypeVar("Value")
 Row = TypeVar("Row")
 Out = TypeVar("Out", bound=BaseModel)
 
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", value):
+        raise PydanticCustomError("INVALID_NAME", "not a name", {"name": value})
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""Of everything but jobs (api.md §1)."""
 Lax = Annotated[Value, Strict(strict=False)]
 """For what JSON has no type of its own: enums, times, tuples."""
 Time = Annotated[AwareDatetime, Strict(strict=False)]

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.schemas.base import In
 from api.texts import Language, say
 from kernel.events import EventRow
+from rayjobs.explain import Explanation
 from rayjobs.model.run import Condition, End
 from rayjobs.phases import Phase
 from rayjobs.run_report import MAIN_GROUP, RunReport, Standing, attempt_end, driver_facts, task_state
@@ -216,6 +217,28 @@ class EventOut(BaseModel):
     @classmethod
     def of(cls, row: EventRow) -> "EventOut":
         return cls(id=f"evt_{row.seq:026d}", at=row.at, type=row.type, actor=row.actor, params=row.params)
+
+
+class ExplanationOut(BaseModel):
+    """`outcome` is dispatched, waiting or failed; the decision is that of `GET /runs/{id}/decisions`."""
+
+    outcome: str
+    decision: dict[str, Any] | None
+    code: str | None
+    detail: str | None
+    advice: str | None
+
+    @classmethod
+    def of(cls, told: Explanation, language: Language) -> "ExplanationOut":
+        why = told.reason or told.end
+        words = say(why.code, why.params, language) if why else None
+        return cls(
+            outcome="failed" if told.end else "waiting" if told.reason else "dispatched",
+            decision=dict(told.decision) if told.decision else None,
+            code=why.code if why else None,
+            detail=words.detail if words else None,
+            advice=words.advice if words else None,
+        )
 
 
 class Items(BaseModel):

@@ -1,5 +1,6 @@
 """Ports on loopback for what cannot take a port of the kernel's choice and tell us which."""
 
+import secrets
 import socket
 from collections.abc import Collection
 
@@ -17,7 +18,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port(ports: range, taken: Collection[int]) -> int:
-    port = next((port for port in ports if port not in taken and is_free(port)), None)
+    """From a random place on: services that start clusters at the same moment would all find the same first one."""
+    start = secrets.randbelow(len(ports))
+    in_turn = [*ports[start:], *ports[:start]]
+    port = next((port for port in in_turn if port not in taken and is_free(port)), None)
     if port is None:
         raise Unavailable("NO_FREE_PORT", first=ports.start, last=ports.stop - 1)
     return port

@@ -4,6 +4,7 @@ Runs are taken in queue order; one that finds no room keeps the place it wants f
 cluster only if it fits there now by Muster's own ledger and the head can bear another driver.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -56,8 +57,8 @@ class AdmissionPlan:
     starts: tuple[Start, ...] = ()
     waits: tuple[Wait, ...] = ()
     give_ups: tuple[GiveUp, ...] = ()
-    next_look_at: datetime | None = None
-    """The earliest instant at which time alone changes something: a run's longest wait."""
+    next_look_s: float = math.inf
+    """How soon time alone changes something: the end of a run's longest wait."""
 
 
 @dataclass(slots=True)
@@ -109,12 +110,12 @@ def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
             waits.append(outcome)
         else:
             give_ups.append(outcome)
-    deadlines = [_deadline(wait.run) for wait in waits]
+    deadlines = [deadline for wait in waits if (deadline := _deadline(wait.run))]
     return AdmissionPlan(
         starts=tuple(starts),
         waits=tuple(waits),
         give_ups=tuple(give_ups),
-        next_look_at=min((deadline for deadline in deadlines if deadline), default=None),
+        next_look_s=min(((deadline - now).total_seconds() for deadline in deadlines), default=math.inf),
     )
 
 

@@ -14,6 +14,7 @@ from kernel.loop import Hints, Reconciler
 from kernel.states import move
 from rayjobs import run_store
 from rayjobs.decide.admit import AdmissionPlan, GiveUp, Start, Wait, plan_admission
+from rayjobs.explain import load_admission
 from rayjobs.fleet import Fleet
 from rayjobs.job_json import spec_from_json
 from rayjobs.model.run import (
@@ -48,18 +49,8 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
 
     async def load(self, session: AsyncSession, key: str) -> AdmissionSnapshot | None:
         del key
-        runs = await run_store.waiting_runs(session)
-        if not runs:
-            return None
-        views = await self._fleet.views(session)
-        return AdmissionSnapshot(
-            runs=tuple(runs),
-            clusters={view.id: view for view in views},
-            groups=await self._fleet.groups(session),
-            resource_groups=await self._fleet.resource_groups(session),
-            load=await run_store.ledger(session),
-            quota_used=await self._fleet.quota_used(session),
-        )
+        snapshot = await load_admission(session, self._fleet)
+        return snapshot if snapshot.runs else None
 
     def decide(self, snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan | None:
         return plan_admission(snapshot, now)
@@ -84,7 +75,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
 
     def again_s(self, plan: AdmissionPlan, outcome: None) -> float | None:
         del outcome
-        return LOOK_EVERY_S if plan.waits else None
+        return min(LOOK_EVERY_S, plan.next_look_s) if plan.waits else None
 
     async def _start(self, session: AsyncSession, start: Start, now: datetime) -> None:
         state = move(RUN_TRANSITIONS, start.run.state, RunState.STARTING)

@@ -9,15 +9,15 @@ import httpx
 import pytest
 from packaging.version import Version
 
-from kernel.db import Database
-from tests.api.ray_world import MAX_UPLOAD_BYTES, RayWorld, make_ray_world
+from tests.api.ray_world import MAX_UPLOAD_BYTES, RayWorld, ray_world
 
 PACKAGE = "/api/packages/gcs/_ray_pkg_0123456789abcdef.zip"
 
 
 @pytest.fixture
-async def world(database: Database, tmp_path: Path) -> RayWorld:
-    return await make_ray_world(database, tmp_path)
+async def world(database_url: str, tmp_path: Path) -> AsyncIterator[RayWorld]:
+    async with ray_world(database_url, tmp_path) as world:
+        yield world
 
 
 @pytest.fixture

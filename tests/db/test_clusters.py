@@ -276,7 +276,7 @@ class TestOnDemand:
         await world.look(cluster.id)
         async with world.database.read() as session:
             assert await world.clusters.view(session, cluster.id) is None
-        assert await world.events(cluster.id) == ["CREATED", "DELETING", "DELETED"]
+        assert await world.events(cluster.id) == ["CREATED", "NODES", "DELETING", "DELETED"]
         await self.make(world)  # the next attempt of the run may use the name
 
 

@@ -23,6 +23,7 @@ TOKEN = "secret-token"
 class Request:
     method: str
     path: str
+    raw_path: str
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
@@ -105,6 +106,7 @@ class StandIn:
         request = Request(
             method=handler.command,
             path=unquote(path),
+            raw_path=path,
             query=query,
             headers={name.lower(): value for name, value in handler.headers.items()},
             body=body,

@@ -151,7 +151,7 @@ class TestBounds:
         assert (error.code, error.params) == ("PACKAGE_CORRUPT", {"reason": "size", "entry": "bomb"})
 
 
-UNSAFE = {
+UNSAFE: dict[str, list[Raw]] = {
     "parent_folder": [Raw(name=b"../evil"), Raw(name=b"a/../../evil"), Raw(name=b"a/.."), Raw(name=b"..")],
     "absolute_path": [Raw(name=b"/etc/passwd"), Raw(name=b"//host/share"), Raw(name=b"/", data=b"", method=0)],
     "drive_letter": [Raw(name=b"C:/windows"), Raw(name=b"c:evil")],
@@ -186,7 +186,7 @@ UNSAFE = {
     ],
     "folder_with_data": [Raw(name=b"a/", mode=0o40755)],
 }
-TOGETHER = {
+TOGETHER: dict[str, list[tuple[str, ...]]] = {
     "duplicate": [("a", "a"), ("a/b", "a//b"), ("a/b", "./a/b"), ("d/", "d/")],
     "case_collision": [
         ("readme", "README"),

@@ -18,7 +18,7 @@ from tests.unit.archive_bytes import Raw, build
 
 MIB = 1024 * 1024
 PARTS = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc",), exclude_characters="/\\:"), min_size=1, max_size=40
+    st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="/\\:"), min_size=1, max_size=40
 )
 PATHS = st.lists(
     PARTS.filter(lambda part: part not in (".", "..") and len(part.encode()) < 250), min_size=1, max_size=4
@@ -27,7 +27,9 @@ PATHS = st.lists(
 
 def do_not_collide(paths: list[list[str]]) -> bool:
     folded = [tuple(part.casefold() for part in path) for path in paths]
-    spellings = {key[:n]: set() for key in folded for n in range(len(key) + 1)}
+    spellings: dict[tuple[str, ...], set[tuple[str, ...]]] = {
+        key[:n]: set() for key in folded for n in range(len(key) + 1)
+    }
     for key, path in zip(folded, paths, strict=True):
         for n in range(len(key) + 1):
             spellings[key[:n]].add(tuple(path[:n]))

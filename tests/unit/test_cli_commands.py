@@ -11,6 +11,7 @@ import click
 import pytest
 
 from api.cli.main import NOUNS, main
+from api.cli.reference import reference
 from tests.unit.cli_stand_in import TOKEN, Cli, Drop, Json, Reply, Request, StandIn, a_stand_in, problem
 
 JOB: Json = {
@@ -78,6 +79,9 @@ class TestExitCodes:
             ["package", "upload", "/does/not/exist"],
             ["run", "wait", "run_1", "--for", "DONE"],
             ["whoami", "--address", "localhost:8266"],
+            ["whoami", "--address", "http://[::1"],
+            ["whoami", "--address", "http://host:port"],
+            ["whoami", "--token", "密钥"],
         ],
     )
     def test_a_wrong_call(self, cli: Cli, args: list[str]) -> None:
@@ -299,7 +303,7 @@ class TestPackage:
         result = cli("job", "create", "x", "--package", str(tmp_path / "project"))
         assert server.requests[-1].body["package"] == "pkg_1"
         assert b'name="file"; filename="project.zip"' in server.requests[0].body
-        assert "1 files" in result.stderr
+        assert "files 1" in result.stderr
         assert ".git" in result.stderr
 
     def test_a_dry_run_uploads_nothing(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
@@ -396,6 +400,11 @@ class TestVerbs:
         body = json.loads(cli("run", "why", "run_1", "-o", "json").stdout)
         assert body["condition"] == condition
         assert body["decisions"] == [decision]
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+    assert page.read_text() == reference(), "python -m api.cli.reference > docs/reference/cli.md"
 
 
 def test_every_command_explains_itself(cli: Cli) -> None:

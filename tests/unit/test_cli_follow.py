@@ -4,6 +4,7 @@ import itertools
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -274,15 +275,21 @@ class TestCommand:
     def test_ctrl_c_detaches_and_says_how_to_go_on_at_the_same_byte(self, server: StandIn, cli: Cli) -> None:
         run = AnsweredRun(server)
         run.written = 500
-        server.on("GET", f"/runs/{RUN_ID}/logs/stream", lambda _request: Reply(status=200, raw=b""))
+        waits_for_more = threading.Event()
+
+        def nothing_new(_request: Request) -> Reply:
+            waits_for_more.set()
+            return Reply(raw=b"")
+
+        server.on("GET", f"/runs/{RUN_ID}/logs/stream", nothing_new)
         env = {name: value for name, value in cli.env.items() if value is not None}
         command = [sys.executable, "-c", "from api.cli.main import main; main()", "run", "logs", "-f", RUN_ID]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
             assert process.stdout
             assert process.stderr
-            out = process.stdout.readline()
+            assert waits_for_more.wait(20)
             process.send_signal(signal.SIGINT)
-            out += process.stdout.read()
+            out = process.stdout.read()
             err = process.stderr.read()
         assert process.returncode == 130
         again = err.split("To follow again: ")[1].split()

@@ -46,6 +46,19 @@ class TestStart:
         assert not loaded_by(every_noun) & SERVER_SIDE
 
 
+class TestServe:
+    @pytest.mark.parametrize(
+        ("option", "exit_code", "code"), [("--port", 5, "CANNOT_LISTEN"), ("--config", 2, "INVALID_SETTING")]
+    )
+    def test_what_hinders_a_start_is_one_line(self, cli: Cli, option: str, exit_code: int, code: str) -> None:
+        taken = {"--port": cli.server.address.rpartition(":")[2], "--config": str(cli.home / "none.toml")}
+        command = [sys.executable, "-c", CALL_MAIN, "serve", "--state-dir", str(cli.home / "s"), option, taken[option]]
+        done = subprocess.run(command, env=_environment(cli), capture_output=True, text=True, check=False)
+        assert done.returncode == exit_code
+        assert done.stderr.startswith(f"error: {code}: ")
+        assert "Traceback" not in done.stderr
+
+
 class TestUpload:
     def test_the_file_is_never_in_memory(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         server.on("POST", "/packages", {"id": "pkg_1", "warnings": []})

@@ -90,7 +90,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     ({"pip": {"packages": [], "pip_version": "@ file:///x"}}, "URI_NOT_ALLOWED", "/pip/pip_version"),
     ({"pip": {"packages": [], "x": 1}}, "RUNTIME_ENV_KEY_UNKNOWN", "/pip/x"),
     ({"pip": {"packages": [], "pip_install_options": "--pre"}}, "INVALID_TYPE", "/pip/pip_install_options"),
-    ({"uv": {"packages": [], "uv_pip_install_options": ["--pre", "--target", "/"]}}, "REQUIREMENT_NOT_ALLOWED", OPTION_1),
+    ({"uv": {"packages": [], "uv_pip_install_options": ["--pre", "--root", "/"]}}, "REQUIREMENT_NOT_ALLOWED", OPTION_1),
     ({"uv": {"packages": [], "pip_check": True}}, "RUNTIME_ENV_KEY_UNKNOWN", "/uv/pip_check"),
     ({"uv": ["../x"]}, "REQUIREMENT_NOT_ALLOWED", "/uv/0"),
     ({"conda": 1}, "INVALID_TYPE", "/conda"),

@@ -1,0 +1,50 @@
+"""`python -m benchmarks [--scale 0.2] [--record] [name …]`: measure, print one table; --record puts it into the docs."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks import burst, cli_start, idle, latency, pages, submissions
+from benchmarks.report import Row, machine, markdown
+
+MEASURES: Mapping[str, Callable[[float], Sequence[Row]]] = {
+    "latency": latency.measure,
+    "submissions": submissions.measure,
+    "pages": pages.measure,
+    "burst": burst.measure,
+    "idle": idle.measure,
+    "cli": cli_start.measure,
+}
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- figures: made by `make bench` -->", "<!-- end of figures -->"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(MEASURES))
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of repetitions")
+    parser.add_argument("--record", action="store_true", help="write the table into docs/benchmarks.md")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - MEASURES.keys():
+        parser.error(f"no such measure: {', '.join(sorted(unknown))}")
+    where, start, rows = machine(), time.monotonic(), []
+    for name in asked.names or MEASURES:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        rows += MEASURES[name](asked.scale)
+    table = markdown(rows)
+    print(f"{where}\n\n{table}\n\n{time.monotonic() - start:.0f} s in all")
+    if asked.record:
+        record(f"{where}\n\n{table}")
+    return 0
+
+
+def record(figures: str) -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{figures}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

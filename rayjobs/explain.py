@@ -1,0 +1,68 @@
+"""What would become of a run of this job if it were submitted now: the admission's own decision, nothing stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from kernel.reasons import Reason
+from rayjobs import run_store
+from rayjobs.decide.admit import plan_admission
+from rayjobs.fleet import Fleet
+from rayjobs.model.job import JobSpec
+from rayjobs.model.run import End, RunState
+from rayjobs.snapshot import AdmissionSnapshot, WaitingRun
+
+WOULD_BE = "run_of_this_job"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Explanation:
+    """Exactly one of the three: it would start (`decision` says where), wait (`reason`), or fail (`end`)."""
+
+    decision: Mapping[str, Any] | None
+    reason: Reason | None = None
+    end: End | None = None
+
+
+async def load_admission(session: AsyncSession, fleet: Fleet) -> AdmissionSnapshot:
+    views = await fleet.views(session)
+    return AdmissionSnapshot(
+        runs=tuple(await run_store.waiting_runs(session)),
+        clusters={view.id: view for view in views},
+        groups=await fleet.groups(session),
+        resource_groups=await fleet.resource_groups(session),
+        load=await run_store.ledger(session),
+        quota_used=await fleet.quota_used(session),
+    )
+
+
+async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: datetime) -> Explanation:
+    cluster_id = await fleet.id_of(session, spec.cluster) if spec.cluster else None
+    run = WaitingRun(
+        id=WOULD_BE,
+        version=1,
+        run_mode=spec.run_mode,
+        state=RunState.SUBMITTED,
+        queue=run_store.queue_of(spec),
+        enqueued_at=now,
+        demand=run_store.demand_of(spec),
+        priority=spec.priority,
+        max_wait_s=spec.max_wait_s,
+        cluster=spec.cluster,
+        cluster_id=cluster_id,
+        cluster_group=spec.cluster_group,
+        resource_group=spec.resource_group,
+    )
+    snapshot = await load_admission(session, fleet)
+    plan = plan_admission(replace(snapshot, runs=(*snapshot.runs, run)), now)
+    for start in plan.starts:
+        if start.run.id == WOULD_BE:
+            return Explanation(decision=start.decision)
+    for wait in plan.waits:
+        if wait.run.id == WOULD_BE:
+            return Explanation(decision=wait.decision, reason=wait.reason)
+    (give_up,) = [one for one in plan.give_ups if one.run.id == WOULD_BE]
+    return Explanation(decision=None, end=give_up.end)

@@ -1,0 +1,58 @@
+"""Runs and logs are kept for as long as the installation says, then they go: rows first, blobs after."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from kernel.db import Database
+from kernel.events import EventRow
+from rayjobs.logs import LOGS, piece_key
+from rayjobs.model.run import AttemptState
+from rayjobs.tables import AttemptRow, LogRow, RunRow
+from runtime_envs.packages.base import BlobStore
+
+AT_ONCE = 500
+GRACE = timedelta(days=1)
+"""A piece of a log comes before the row that names it: what is younger may still be on its way in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keep:
+    runs_days: int
+    logs_days: int
+
+
+async def expire(database: Database, blobs: BlobStore, keep: Keep, now: datetime) -> None:
+    """Forget ended runs older than `runs_days`, and logs older than `logs_days`, and log blobs nobody names."""
+    while await _forget_runs(database, now - timedelta(days=keep.runs_days)):
+        pass
+    async with database.write() as session:
+        old = select(AttemptRow.id).where(AttemptRow.ended_at < now - timedelta(days=keep.logs_days))
+        await session.execute(delete(LogRow).where(LogRow.attempt_id.in_(old)))
+    await _drop_stray_blobs(database, blobs, now)
+
+
+async def _forget_runs(database: Database, before: datetime) -> bool:
+    """A bounded number at a time, so that nobody waits long for the one writer; True: there may be more."""
+    unfinished = select(AttemptRow.run_id).where(AttemptRow.state != AttemptState.ENDED)
+    async with database.write() as session:
+        statement = select(RunRow.id).where(RunRow.ended_at < before, RunRow.id.not_in(unfinished)).limit(AT_ONCE)
+        ids = list(await session.scalars(statement))
+        await session.execute(delete(EventRow).where(EventRow.target_id.in_(ids)))
+        await session.execute(delete(RunRow).where(RunRow.id.in_(ids)))
+    return len(ids) == AT_ONCE
+
+
+async def _drop_stray_blobs(database: Database, blobs: BlobStore, now: datetime) -> None:
+    async with database.read() as session:
+        named = await _named_pieces(session)
+    async for blob in blobs.find(LOGS):
+        if blob.key not in named and now - blob.modified_at > GRACE:
+            await blobs.delete(blob.key)
+
+
+async def _named_pieces(session: AsyncSession) -> set[str]:
+    rows = await session.execute(select(LogRow.attempt_id, LogRow.segments))
+    return {piece_key(attempt_id, start, length) for attempt_id, pieces in rows for start, length in pieces}
