@@ -13,3 +13,8 @@ class Clock(Protocol):
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+def instant(at: datetime) -> str:
+    """As answers write it: RFC 3339 with `Z` (api.md §1)."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -37,7 +37,7 @@ class Controller:
     async def _renew(self) -> bool:
         try:
             return await self._lease.hold()
-        except Exception as error:
+        except Exception:  # a database that is away for a moment must not end the controller
             log.exception("lease_failed")
             return False
 

@@ -50,6 +50,10 @@ class Step:
 Observer = Callable[[Step], None]
 
 
+class Superseded(Exception):
+    """Raised by `apply` when a guard finds the row changed: everything is rolled back, the next look is at once."""
+
+
 class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     """What one kind of thing needs to come from what is to what should be."""
 
@@ -197,8 +201,8 @@ class Loop:
         try:
             again = await self._step(key)
             self._failures.pop(key, None)
-        except asyncio.CancelledError:
-            raise
+        except Superseded:
+            again = 0.0
         except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop
             again = self._note_failure(key, error)
         finally:

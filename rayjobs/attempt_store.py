@@ -17,10 +17,6 @@ LOST_TIMEOUT_S = 900
 """How long an assigned run waits for a vanished cluster, where no policy says otherwise (policy.md §1)."""
 
 
-class ChangedMeanwhile(Exception):
-    """The row was changed between load and apply; the step is rolled back and taken again from the new state."""
-
-
 async def load(
     session: AsyncSession,
     attempt_id: str,

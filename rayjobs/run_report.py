@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.store import clusters
 from kernel.events import EventRow
 from rayjobs import run_store
 from rayjobs.model.job import RunMode
@@ -79,11 +80,13 @@ async def report_one(session: AsyncSession, row: RunRow) -> RunReport:
 
 async def report_many(session: AsyncSession, rows: Sequence[RunRow]) -> list[RunReport]:
     attempts = await run_store.attempts_of(session, [row.id for row in rows])
+    own = [row.cluster_id for row in rows if row.run_mode == RunMode.ON_DEMAND and row.cluster_id is not None]
+    nodes = await clusters.progress(session, own) if own else {}
     return [
         RunReport(
             row=row,
             attempts=attempts[row.id],
-            phases=tell_phases(_times(row, attempts[row.id])),
+            phases=tell_phases(_times(row, attempts[row.id], nodes.get(row.cluster_id or "", (0, 0)))),
             condition=run_store.condition_from_json(row.condition),
             end=run_store.end_from_json(row.end),
         )
@@ -108,7 +111,7 @@ def driver_facts(report: RunReport) -> dict[str, Any]:
     return {"node_ip": host, "container_ip": host, "host_ip": host}
 
 
-def _times(row: RunRow, attempts: Sequence[AttemptRow]) -> Times:
+def _times(row: RunRow, attempts: Sequence[AttemptRow], nodes: tuple[int, int]) -> Times:
     last = attempts[-1] if attempts else None
     released: datetime | None = last.ended_at if last and last.state == AttemptState.ENDED else None
     return Times(
@@ -119,4 +122,6 @@ def _times(row: RunRow, attempts: Sequence[AttemptRow]) -> Times:
         started_at=row.started_at,
         over_at=row.ended_at,
         released_at=released,
+        nodes_up=nodes[0],
+        nodes_wanted=nodes[1],
     )

@@ -14,6 +14,7 @@ from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.group import Candidate, ClusterGroup, Member
 from cluster_groups.model.health import HealthStatus
+from kernel.clock import instant
 from kernel.reasons import Owner, Reason
 
 EVALUATE_EVERY = timedelta(seconds=15)
@@ -49,13 +50,13 @@ class Decision:
         return {
             "cluster_group": self.cluster_group,
             "revision": self.revision,
-            "evaluated_at": _instant(self.evaluated_at),
+            "evaluated_at": instant(self.evaluated_at),
             "timezone": self.timezone,
             "outcome": str(self.outcome),
             "chosen": self.chosen,
             "because": self.because,
             "reason": None if self.waiting is None else {"code": self.waiting.code, "params": self.waiting.params},
-            "next_evaluation_at": _instant(self.evaluated_at + EVALUATE_EVERY) if waits else None,
+            "next_evaluation_at": instant(self.evaluated_at + EVALUATE_EVERY) if waits else None,
             "candidates": [
                 {
                     "cluster": one.cluster,
@@ -200,7 +201,3 @@ def _waiting(group: ClusterGroup, candidates: list[Candidate], lacks: Mapping[st
         return Reason(code="GROUP_NO_COMPATIBLE_MEMBER", owner=Owner.USER, params=params)
     owner = Owner.USER if _SWITCHED_OFF & set(reasons.values()) else Owner.PLATFORM
     return Reason(code="GROUP_NO_HEALTHY_MEMBER", owner=owner, params=params)
-
-
-def _instant(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")

@@ -165,11 +165,16 @@ class Clusters:
     async def create_for_run(
         self, session: AsyncSession, config: ClusterConfig, *, run_id: str, created_by: str
     ) -> Cluster:
-        """A cluster for one run, starting at once. Its configuration was checked with the job; quota is admission's."""
+        """A cluster for one run, starting at once. Its configuration was checked with the job.
+
+        Raises QUOTA_INSUFFICIENT when somebody was faster than the admission that decided on it.
+        """
         config = replace(await self._with_defaults(session, config), name=on_demand_name(run_id))
         owner = replace(SYSTEM_ACTOR, user=created_by)
         row = await self._insert(session, owner, config, ClusterState.STARTING, on_demand_run=run_id)
-        return store.cluster_of(row)
+        cluster = store.cluster_of(row)
+        await self._need_quota(session, cluster)
+        return cluster
 
     async def release(self, session: AsyncSession, cluster_id: str) -> None:
         """Delete the cluster that was made for one run, whatever is still on it."""

@@ -150,3 +150,10 @@ async def of_credential(session: AsyncSession, name: str) -> list[str]:
     """Names of the clusters that refer to this credential."""
     statement = select(ClusterRow.name).where(ClusterRow.credential == name, ClusterRow.state != ClusterState.DELETED)
     return sorted(await session.scalars(statement))
+
+
+async def progress(session: AsyncSession, cluster_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Nodes up and wanted, by cluster id."""
+    columns = (ClusterRow.id, ClusterRow.nodes_up, ClusterRow.nodes_wanted)
+    rows = await session.execute(select(*columns).where(ClusterRow.id.in_(cluster_ids)))
+    return {row.id: (row.nodes_up, row.nodes_wanted) for row in rows}

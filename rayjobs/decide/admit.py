@@ -14,6 +14,7 @@ from cluster_groups.decide.choose import Decision, choose_member, match_cluster
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.health import HealthStatus
+from kernel.clock import instant
 from kernel.reasons import Owner, Reason
 from kernel.resources import Resources
 from rayjobs.decide.order import order_queue
@@ -225,7 +226,7 @@ def _decision(run: WaitingRun, now: datetime, *, chosen: str | None, reason: Rea
     """The record of policy.md §6 for the modes in which there is nothing to choose from."""
     return {
         "run": run.id,
-        "evaluated_at": now.isoformat(),
+        "evaluated_at": instant(now),
         "outcome": "dispatched" if chosen else "waiting",
         "chosen": chosen,
         "reason": None if reason is None else {"code": reason.code, "params": reason.params},

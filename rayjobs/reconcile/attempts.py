@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.model.cluster import Endpoint
 from kernel.db import guarded_update
 from kernel.events import record
-from kernel.loop import Hints, Reconciler
+from kernel.loop import Hints, Reconciler, Superseded
 from kernel.states import move
 from rayjobs import attempt_store, run_store
 from rayjobs.decide.attempt import Action, Change, Do, Problem, Seen, advance, decide_attempt, pause_s
@@ -76,7 +76,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         view = plan.view
         values = _attempt_values(view, outcome, now)
         if not await guarded_update(session, AttemptRow, view.id, view.version, **values):
-            return  # somebody else took this step
+            raise Superseded
         await self._apply_to_run(session, view, outcome, now)
         if outcome.delete_cluster:
             await self._fleet.release(session, view.cluster_id)
@@ -175,7 +175,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         if change.state is not None:
             record(session, view.run_id, f"ATTEMPT_{change.state}", at=now, attempt=view.id)
         if values and not await guarded_update(session, RunRow, view.run_id, view.run_version, **values):
-            raise attempt_store.ChangedMeanwhile(view.run_id)
+            raise Superseded
 
 
 def _nothing_was_written(change: Change) -> bool:

@@ -1,5 +1,6 @@
 """The whole of cluster_groups on a real database, with a backend, a probe and runs that a test commands."""
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import select
@@ -37,7 +38,7 @@ class ClusterWorld:
         self.hinted: list[tuple[str, str]] = []
         hints = Hints()
         for topic in ("clusters", "health", "queue"):
-            hints.connect(topic, lambda key, topic=topic: self.hinted.append((topic, key)))
+            hints.connect(topic, partial(self._note, topic))
         backends = {"local": self.backend}
         self.credentials = FakeCredentials(tok="s3cret")
         self.pools = ResourcePools(self.clock, hints, backends, self._users_of)
@@ -92,6 +93,9 @@ class ClusterWorld:
         async with self.database.read() as session:
             statement = select(EventRow.type).where(EventRow.target_id == target_id).order_by(EventRow.seq)
             return list(await session.scalars(statement))
+
+    def _note(self, topic: str, key: str) -> None:
+        self.hinted.append((topic, key))
 
     async def _users_of(self, session: Any, name: str) -> list[str]:
         del session

@@ -27,7 +27,7 @@ CLUSTER = {
     "kind": "managed",
     "backend": "local",
     "head": {"cpu": 1, "memory_gib": 4},
-    "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 1}],
+    "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}],
 }
 UP_WITHIN_S, ENDS_WITHIN_S, CLI_WITHIN_S = 120, 60, 100
 MAIN = """
@@ -192,6 +192,7 @@ class TestSdk:
         assert client.stop_job(client_id) is False
         assert client.delete_job(client_id) is True
 
+    @pytest.mark.filterwarnings("ignore:ssl=None is deprecated:DeprecationWarning")  # Ray's client asks so
     def test_the_tail_gives_the_whole_log_and_ends(self, service: Service) -> None:
         client = service.sdk()
         client_id = client.submit_job(entrypoint="for i in 1 2 3; do echo $i; sleep 0.3; done")
@@ -267,5 +268,5 @@ def _wait_ended(client: JobSubmissionClient, client_id: str, service: Service, w
 
 
 def _clean() -> dict[str, str]:
-    """This process's environment without what would steer Ray or Muster."""
+    """The environment without what would steer Ray or Muster."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "MUSTER_"))}

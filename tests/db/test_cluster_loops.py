@@ -165,9 +165,11 @@ class TestRunning:
         await world.look(cluster.id)
         await world.look(cluster.id)
         stopped = await world.cluster("c1")
-        assert (stopped.state, stopped.state_reason.code) == (ClusterState.STOPPED, "IDLE_STOPPED")
+        assert stopped.state is ClusterState.STOPPED
+        assert stopped.state_reason is not None
+        assert stopped.state_reason.code == "IDLE_STOPPED"
 
-    async def test_an_edit_meanwhile_wins(self, world: ClusterWorld) -> None:
+    async def test_an_edit_meanwhile_wins(self, world: ClusterWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster = await world.running(a_config())
         world.backend.becomes(cluster.id, BROKEN)
         observe = world.backend.observe
@@ -176,7 +178,7 @@ class TestRunning:
             await world.do("stop", "c1")
             return await observe(cluster_id)
 
-        world.backend.observe = observe_late
+        monkeypatch.setattr(world.backend, "observe", observe_late)
         await world.look(cluster.id)
         assert (await world.cluster("c1")).state is ClusterState.STOPPING
 
@@ -273,6 +275,22 @@ class TestHealth:
         world.clock.pass_s(40)
         await world.probe_once(cluster.id)
         assert (await world.cluster("c1")).health.status is HealthStatus.UNKNOWN
+
+    async def test_a_verdict_that_was_not_stored_is_sought_again_at_once(
+        self, world: ClusterWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cluster = await world.running(a_config())
+        probe = world.probe.probe
+
+        async def probe_slowly(endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
+            await world.do("cordon", "c1")
+            return await probe(endpoint, with_nodes=with_nodes)
+
+        monkeypatch.setattr(world.probe, "probe", probe_slowly)
+        assert await world.probe_once(cluster.id) == 0
+        assert (await world.cluster("c1")).health.status is HealthStatus.PENDING
+        assert await world.probe_once(cluster.id) == 10
+        assert (await world.cluster("c1")).health.status is HealthStatus.HEALTHY
 
     async def test_a_new_life_begins_pending(self, world: ClusterWorld) -> None:
         cluster = await world.running(a_config())

@@ -12,7 +12,7 @@ from kernel.db import Database
 from kernel.errors import Conflict, Denied, InvalidInput, MusterError, NotFound, StaleRevision, ValidationFailed
 from kernel.paging import PageRequest
 from kernel.resources import Resources
-from tests.builders.cluster_world import SUBMITTER, ClusterWorld
+from tests.builders.cluster_world import OPERATOR, SUBMITTER, ClusterWorld
 from tests.builders.clusters import a_config, an_attached_config
 
 
@@ -175,8 +175,11 @@ class TestStart:
         await world.with_pool("small", "few", Resources(cpu=5, memory_gib=64))
         for name in ("c1", "c2"):
             await world.do("create", a_config(name, resource_group="few"))
-        both = await asyncio.gather(world.do("start", "c1"), world.do("start", "c2"), return_exceptions=True)
-        assert [one.code for one in both if isinstance(one, MusterError)] == ["QUOTA_INSUFFICIENT"]
+        async with world.database.write() as session:
+            await world.clusters.start(session, OPERATOR, "c1")
+            second = asyncio.create_task(world.do("start", "c2"))
+            await asyncio.wait({second}, timeout=0.3)  # it has to wait for the first to be decided
+        assert (await refusal(second)).code == "QUOTA_INSUFFICIENT"
 
     async def test_of_a_failed_one_counts_itself_once(self, world: ClusterWorld) -> None:
         await world.with_pool("small", "few", Resources(cpu=3, memory_gib=6))
@@ -259,6 +262,13 @@ class TestOnDemand:
             assert view.on_demand
             assert view == await world.clusters.view(session, cluster.id)
             assert await world.clusters.usage(session) == {"default": Resources(cpu=3, memory_gib=6)}
+
+    async def test_never_goes_beyond_the_quota(self, world: ClusterWorld) -> None:
+        await world.do("create", a_config(head=NodeSpec(cpu=12, memory_gib=2)))
+        await world.do("start", "c1")
+        assert (await refusal(self.make(world))).code == "QUOTA_INSUFFICIENT"
+        async with world.database.read() as session:
+            assert len(await world.clusters.views(session)) == 1
 
     async def test_is_nobody_elses(self, world: ClusterWorld) -> None:
         cluster = await self.make(world)
