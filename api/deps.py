@@ -106,8 +106,8 @@ class Call:
         return idempotency.Key.of(self.request, self.actor.user, self.idempotency_key, body)
 
 
-class _NothingStored(Exception):  # noqa: N818 - it ends a dry run, which is no error
-    pass
+class _NothingStored(Exception):
+    """Ends a dry run, which is no error."""
 
 
 def services_of(request: Request) -> Services:

@@ -68,9 +68,7 @@ class Edge:
 
 
 class StrictRequest(Request):
-    """Reads no more than a JSON body may have, and JSON as the RFC has it: Python also takes NaN, and half characters
-    that no database can store.
-    """
+    """Bounded, and JSON as the RFC has it: Python also takes NaN, and half characters no database can store."""
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):

@@ -169,7 +169,14 @@ _TYPES = {
     "datetime": "time (RFC 3339)",
     "timezone": "time (RFC 3339)",
 }
-_BOUNDS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}", "min_length": "length ≥ {}", "max_length": "length ≤ {}"}
+_BOUNDS = {
+    "ge": "≥ {}",
+    "gt": "> {}",
+    "le": "≤ {}",
+    "lt": "< {}",
+    "min_length": "length ≥ {}",
+    "max_length": "length ≤ {}",
+}
 
 
 def _allowed(error: Mapping[str, Any]) -> str | list[str]:

@@ -3,7 +3,7 @@
 The key's row is inserted as the first act of the unit of work that does the change, and filled with the answer as its
 last. So there is no moment at which the change is stored without its answer or the other way round; a crash before the
 commit leaves neither, one after it leaves both. A repetition that comes while the first is still at work waits on the
-row (PostgreSQL) or on the one writing connection (SQLite). What fails is rolled back with its key and may be tried again.
+row (PostgreSQL) or on the one writing connection (SQLite). What fails is rolled back together with its key.
 """
 
 import hashlib
@@ -26,7 +26,9 @@ MAX_KEY_LENGTH = 200
 _KEPT_HEADERS = ("location", "etag")
 
 
-class Replay(Exception):  # noqa: N818 - no error: it carries the first answer out of a handler
+class Replay(Exception):
+    """No error: it carries the first answer out of a handler."""
+
     def __init__(self, response: Response) -> None:
         super().__init__()
         self.response = response

@@ -23,6 +23,6 @@ def write_secret(file: Path, secret: str) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_suffix(".new")
     new.unlink(missing_ok=True)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
         out.write(f"{secret}\n")
     new.replace(file)

@@ -20,18 +20,22 @@ from api.settings import Settings
 from api.texts import Language, say
 from api.wiring import Services, prepare, running, wire
 from kernel.errors import MusterError, Unavailable
+from kernel.loop import Observer
 
 GRACE_S = 5
 """For answers under way when the service is told to stop; streams end by themselves."""
 
 
-def serve(settings: Settings) -> None:
-    """Returns when told to stop by SIGINT or SIGTERM. Raises the MusterError that says why it could not start."""
+def serve(settings: Settings, observer: Observer = lambda _step: None) -> None:
+    """Returns when told to stop by SIGINT or SIGTERM. Raises the MusterError that says why it could not start.
+
+    Tests watch the loops' steps.
+    """
     set_up_log(settings)
     try:
         _own_folder(settings)
         with _listener(settings) as listener:
-            uvloop.run(_serve(settings, listener))
+            uvloop.run(_serve(settings, listener, observer))
     except MusterError:
         raise
     except Exception as error:
@@ -41,8 +45,8 @@ def serve(settings: Settings) -> None:
         raise known from error
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
-    services = wire(settings)
+async def _serve(settings: Settings, listener: socket.socket, observer: Observer) -> None:
+    services = wire(settings, observer=observer)
     secret = await prepare(services)
     config = uvicorn.Config(
         create_app(services),

@@ -35,9 +35,9 @@ async def count_figures(session: AsyncSession) -> Figures:
     shown = (ClusterRow.state != "DELETED", ClusterRow.on_demand_run.is_(None), status.is_not(None))
     clusters = await session.execute(select(ClusterRow.name, status).where(*shown))
     return Figures(
-        runs={state: count for state, count in runs},
-        waiting={code: count for code, count in waiting},
-        clusters=[(name, status) for name, status in clusters],
+        runs=dict(runs.tuples().all()),
+        waiting=dict(waiting.tuples().all()),
+        clusters=clusters.tuples().all(),
     )
 
 

@@ -1,4 +1,4 @@
-"""All settings of the service: environment variables `MUSTER_…` over a TOML file over the defaults. Read once, then passed down."""
+"""All settings of the service: environment variables `MUSTER_…` over a TOML file over defaults; read once."""
 
 import os
 import tomllib
@@ -31,22 +31,24 @@ class Settings(BaseSettings):
 
     state_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
         default_factory=lambda: user_state_path("muster"),
-        description="Folder of everything the service keeps by itself: the SQLite database, packages, logs, local clusters.",
+        description="Folder of all the service keeps by itself: the SQLite database, packages, logs, local clusters.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback lets others in.")
     port: int = Field(default=8266, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     database_url: SecretStr = Field(
         default=SecretStr(""),
-        description="`postgresql://user:password@host/name` or `sqlite:///path`; by default `muster.db` in the state folder.",
+        description="`postgresql://user:password@host/name`, `sqlite:///path`; by default `muster.db` there.",
     )
     callback_url: str | None = Field(
         default=None, description="Address under which the nodes of clusters reach this service, if they can."
     )
     admin_token: SecretStr | None = Field(
-        default=None, description="Secret of the token `admin`; by default one is made on the first start and printed once."
+        default=None,
+        description="Secret of the token `admin`; by default one is made on the first start and printed once.",
     )
     credential_key: SecretStr | None = Field(
-        default=None, description="Fernet key that credentials are sealed with; by default one is made on the first start."
+        default=None,
+        description="Fernet key that credentials are sealed with; by default one is made on the first start.",
     )
     ray_default_target: Annotated[str | None, AfterValidator(_ray_target)] = Field(
         default=None,
@@ -62,7 +64,9 @@ class Settings(BaseSettings):
         default=2 * 2**30, ge=2**20, description="Bytes an uploaded package may have when unpacked."
     )
     lease_ttl_s: int = Field(
-        default=600, ge=30, description="Seconds a run that may move to another cluster goes on without hearing from Muster."
+        default=600,
+        ge=30,
+        description="Seconds a run that may move to another cluster goes on without hearing from Muster.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least weight of what the service writes to its own log."

@@ -32,7 +32,7 @@ class Words:
 
 
 def say(code: str, params: Mapping[str, Any], language: Language) -> Words:
-    """The words for `code`. A code nobody wrote words for answers with itself: an answer must not fail for want of prose."""
+    """The words for `code`; for one without words itself: an answer must not fail for want of prose."""
     entry = catalogue(language).get(code)
     if entry is None:
         return Words(title=code, detail=code)

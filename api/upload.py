@@ -3,12 +3,16 @@
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from kernel.errors import InvalidInput, Malformed, pointer_to
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class _Form:
     _parser: MultipartParser = field(init=False)
 
     def __post_init__(self) -> None:
-        callbacks = {
+        callbacks: "MultipartCallbacks" = {
             "on_part_begin": self._begin_part,
             "on_header_field": self._add_header,
             "on_header_value": self._add_value,
@@ -64,7 +68,7 @@ class _Form:
             "on_end": self._end,
         }
         try:
-            self._parser = MultipartParser(self.boundary, callbacks)  # type: ignore[arg-type] - a TypedDict, all its keys optional
+            self._parser = MultipartParser(self.boundary, callbacks)
         except FormParserError as error:
             raise Malformed("MALFORMED_MULTIPART", reason=str(error)) from error
 

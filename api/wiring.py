@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -23,6 +24,7 @@ from cluster_groups.endpoints import Endpoints
 from cluster_groups.probe import HttpClusterProbe
 from cluster_groups.reconcile.clusters import ClusterReconciler
 from cluster_groups.reconcile.health import HealthReconciler
+from cluster_groups.reconcile.orphans import end_orphans
 from cluster_groups.service.clusters import Clusters
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
@@ -152,7 +154,7 @@ class _Wiring:
             logs=logs,
             fleet=fleet,
             loops=loops,
-            controller=Controller(lease, loops),
+            controller=Controller(lease, loops, partial(end_orphans, self.database, self.backends)),
         )
 
     def _loops(self, fleet: Fleet, packages: Packages, logs: LogKeeper) -> tuple[Loop, ...]:

@@ -1,7 +1,7 @@
 """One process of an installation runs the loops: the one that holds the lease. The others stand by and take over."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -15,9 +15,11 @@ RENEW_S = 5.0
 
 
 class Controller:
-    def __init__(self, lease: Lease, loops: Sequence[Loop]) -> None:
+    def __init__(self, lease: Lease, loops: Sequence[Loop], take_over: Callable[[], Awaitable[object]]) -> None:
+        """`take_over` is done once whenever this process comes to lead, beside the loops."""
         self._lease = lease
         self._loops = loops
+        self._take_over = take_over
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -41,10 +43,17 @@ class Controller:
             log.exception("lease_failed")
             return False
 
+    async def _try_to_take_over(self) -> None:
+        try:
+            await self._take_over()
+        except Exception:
+            log.exception("take_over_failed")
+
     async def _follow(self, leading: bool) -> None:  # noqa: FBT001 - whether to lead is all there is to say
         if leading and not self._tasks:
             log.info("leading")
             self._tasks = [asyncio.create_task(loop.run(), name=loop.reconciler.name) for loop in self._loops]
+            self._tasks.append(asyncio.create_task(self._try_to_take_over(), name="take-over"))
         elif not leading and self._tasks:
             log.info("not_leading")
             for task in self._tasks:

@@ -39,12 +39,13 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Told to the observer at each boundary of a step that has something to do."""
+    """Told to the observer at each boundary of a step that has something to do. `outcome` is there once it acted."""
 
     loop: str
     key: str
     stage: Stage
     plan: Any
+    outcome: Any = None
 
 
 Observer = Callable[[Step], None]
@@ -223,11 +224,11 @@ class Loop:
             return None
         self._observe(Step(reconciler.name, key, Stage.DECIDED, plan))
         outcome = await reconciler.act(plan)
-        self._observe(Step(reconciler.name, key, Stage.ACTED, plan))
+        self._observe(Step(reconciler.name, key, Stage.ACTED, plan, outcome))
         if reconciler.changes(plan, outcome):
             async with self._database.write() as session:
                 await reconciler.apply(session, plan, outcome, self._clock.now())
-            self._observe(Step(reconciler.name, key, Stage.APPLIED, plan))
+            self._observe(Step(reconciler.name, key, Stage.APPLIED, plan, outcome))
         return reconciler.again_s(plan, outcome)
 
     def _note_failure(self, key: str, error: Exception) -> float:

@@ -70,7 +70,7 @@ async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findi
         findings.add_missing("resource_group", name, "/resource_group")
     elif group.resource_package != package:
         findings.errors.append(
-            problem("GROUP_NOT_IN_PACKAGE", "/resource_group", resource_group=name, resource_package=package)
+            problem("RESOURCE_GROUP_NOT_IN_PACKAGE", "/resource_group", resource_group=name, resource_package=package)
         )
 
 

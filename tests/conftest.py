@@ -19,7 +19,7 @@ from kernel.db import Base, Database
 from tests.postgres import find_initdb, postgres_server
 
 NO_SKIP = "MUSTER_TEST_NO_SKIP"
-LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")  # noqa: S104 - the address a probe may ask for, which is this host
+LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
 _number = itertools.count(1)
 
 
@@ -111,7 +111,7 @@ async def _create_database(address: str, name: str) -> None:
 
 
 async def _empty(url: str) -> None:
-    deletes = " ".join(f"DELETE FROM {table.name};" for table in Base.metadata.tables.values())
+    deletes = " ".join(f"DELETE FROM {name};" for name in Base.metadata.tables)  # noqa: S608 - names of our own
     database = Database(url)
     async with database.write() as session:  # as a replica: without foreign keys, so in any order
         await session.execute(text(f"DO $$ BEGIN SET LOCAL session_replication_role = replica; {deletes} END $$"))

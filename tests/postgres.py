@@ -56,7 +56,9 @@ def _account() -> str | None:
 def _wait_until_up(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while b"ready to accept connections" not in log.read_bytes() or not _answers(port):
-        assert server.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")
+        is_late = time.monotonic() > deadline
+        assert server.poll() is None, log.read_text(errors="replace")
+        assert not is_late, log.read_text(errors="replace")
         time.sleep(0.05)
 
 

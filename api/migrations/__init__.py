@@ -20,9 +20,20 @@ import kernel.events
 import kernel.lease
 import rayjobs.tables
 import runtime_envs.credentials
-import runtime_envs.tables  # noqa: F401 - with those above: every row must be known before the metadata is looked at
+import runtime_envs.tables
 from kernel.db import Base, Database, UtcDateTime
 from kernel.errors import Unavailable
+
+TABLES = (
+    api.tables,
+    cluster_groups.tables,
+    kernel.events,
+    kernel.lease,
+    rayjobs.tables,
+    runtime_envs.credentials,
+    runtime_envs.tables,
+)
+"""All modules with rows: what is not imported is not in the metadata."""
 
 _LOCK = 0x6D757374
 """Of PostgreSQL's advisory locks ours: "must"."""

@@ -29,8 +29,9 @@ async def draft(message: str) -> None:
 def _write(connection: Connection, message: str) -> None:
     config = configuration(connection)
     count = sum(1 for _ in ScriptDirectory.from_config(config).walk_revisions())
-    script = command.revision(config, message, autogenerate=True, rev_id=f"{count + 1:04d}")
-    file = Path(script.path)
+    revision = f"{count + 1:04d}"
+    command.revision(config, message, autogenerate=True, rev_id=revision)
+    (file,) = VERSIONS.glob(f"{revision}_*.py")
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if "###" not in line))
 
 

@@ -6,12 +6,12 @@ from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.schemas.base import PageOut, page_out
 from api.schemas.resources import (
-    GroupCreate,
-    GroupEdit,
     GroupUseOut,
-    PackageCreate,
-    PackageEdit,
+    ResourceGroupCreate,
+    ResourceGroupEdit,
     ResourceGroupOut,
+    ResourcePackageCreate,
+    ResourcePackageEdit,
     ResourcePackageOut,
 )
 
@@ -19,7 +19,7 @@ router = v1_router("resources")
 
 
 @router.post("/resource-packages", status_code=201, response_model=ResourcePackageOut)
-async def create_package(body: PackageCreate, call: Creating) -> Response:
+async def create_package(body: ResourcePackageCreate, call: Creating) -> Response:
     async with call.write() as session:
         package = await call.services.pools.create_package(session, call.actor, body.config())
         return call.created(ResourcePackageOut.of(package), f"/resource-packages/{package.id}")
@@ -39,7 +39,7 @@ async def get_package(ref: str, call: Reading) -> ResourcePackageOut:
 
 
 @router.patch("/resource-packages/{ref}", response_model=ResourcePackageOut)
-async def edit_package(ref: str, body: PackageEdit, call: Changing) -> Response:
+async def edit_package(ref: str, body: ResourcePackageEdit, call: Changing) -> Response:
     async with call.write() as session:
         package = await call.services.pools.edit_package(session, call.actor, ref, body.changes())
         return call.answer(ResourcePackageOut.of(package))
@@ -52,7 +52,7 @@ async def delete_package(ref: str, call: Changing) -> None:
 
 
 @router.post("/resource-groups", status_code=201, response_model=ResourceGroupOut)
-async def create_group(body: GroupCreate, call: Creating) -> Response:
+async def create_group(body: ResourceGroupCreate, call: Creating) -> Response:
     async with call.write() as session:
         group = await call.services.pools.create_group(session, call.actor, body.config())
         return call.created(ResourceGroupOut.of(group), f"/resource-groups/{group.id}")
@@ -74,7 +74,7 @@ async def get_group(ref: str, call: Reading) -> ResourceGroupOut:
 
 
 @router.patch("/resource-groups/{ref}", response_model=ResourceGroupOut)
-async def edit_group(ref: str, body: GroupEdit, call: Changing) -> Response:
+async def edit_group(ref: str, body: ResourceGroupEdit, call: Changing) -> Response:
     async with call.write() as session:
         group = await call.services.pools.edit_group(session, call.actor, ref, body.changes())
         return call.answer(ResourceGroupOut.of(group))

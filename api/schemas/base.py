@@ -20,7 +20,6 @@ Row = TypeVar("Row")
 Out = TypeVar("Out", bound=BaseModel)
 
 
-
 def _name(value: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,39}", value):
         raise PydanticCustomError("INVALID_NAME", "not a name", {"name": value})
@@ -80,7 +79,8 @@ class ProblemOut(BaseModel):
 def given(body: In, config: type[Any]) -> dict[str, Any]:
     """What was sent, as the values of the same-named fields of the dataclass `config`; the rest takes its defaults."""
     sent = body.model_dump(exclude_unset=True)
-    return {name: _adapter(config, name).validate_python(value) for name, value in sent.items()}
+    adapters = {name: _adapter(config, name) for name in sent}  # type: ignore[arg-type]  # classes are hashable
+    return {name: adapters[name].validate_python(value) for name, value in sent.items()}
 
 
 def page_out(page: Page[Row], of: Callable[[Row], Out]) -> PageOut[Out]:

@@ -25,9 +25,7 @@ class DraftIn(In):
     policy: dict[str, Any] = {}
 
     def draft(self, comment: str = "") -> PolicyDraft:
-        return PolicyDraft(
-            timezone=self.timezone, members=_members(self.members), policy=self.policy, comment=comment
-        )
+        return PolicyDraft(timezone=self.timezone, members=_members(self.members), policy=self.policy, comment=comment)
 
 
 class PolicyPut(DraftIn):

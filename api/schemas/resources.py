@@ -45,7 +45,7 @@ class CapacityIn(In):
         return {"cpu": self.cpu, "memory_gib": self.memory_gib, "gpu": gpu}
 
 
-class PackageEdit(In):
+class ResourcePackageEdit(In):
     name: str = ""
     capacity: CapacityIn = CapacityIn(cpu=0, memory_gib=0)
     backend: str | None = None
@@ -56,7 +56,7 @@ class PackageEdit(In):
         return {**sent, **self.capacity.fields()} if "capacity" in self.model_fields_set else sent
 
 
-class PackageCreate(PackageEdit):
+class ResourcePackageCreate(ResourcePackageEdit):
     name: str
     capacity: CapacityIn
 
@@ -81,7 +81,7 @@ class QueueIn(In):
         return QueueSettings(aging_s=self.aging_s, reserve_after_s=self.reserve_after_s)
 
 
-class GroupEdit(In):
+class ResourceGroupEdit(In):
     name: str = ""
     resource_package: str = ""
     kind: Lax[GroupKind] = GroupKind.EXCLUSIVE
@@ -99,7 +99,7 @@ class GroupEdit(In):
         return {name: values[name] for name in self.model_fields_set}
 
 
-class GroupCreate(GroupEdit):
+class ResourceGroupCreate(ResourceGroupEdit):
     name: str
     resource_package: str
     quota: AmountsIn
@@ -183,7 +183,9 @@ class GroupUseOut(BaseModel):
             name: UsedOut(used=used.get(name, 0), reserved=0, max=maximum.get(name, 0)) for name in {**maximum, **used}
         }
         gpu = {name.removeprefix("gpu."): one for name, one in both.items() if name.startswith("gpu.")}
-        holders = [(one.run, HolderOut(name=one.run or one.cluster, amount=AmountsOut.of(one.amount))) for one in use.clusters]
+        holders = [
+            (one.run, HolderOut(name=one.run or one.cluster, amount=AmountsOut.of(one.amount))) for one in use.clusters
+        ]
         return cls(
             resources=ResourceUseOut(cpu=both["cpu"], memory_gib=both["memory_gib"], gpu=gpu),
             clusters=[holder for run, holder in holders if run is None],

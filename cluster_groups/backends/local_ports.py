@@ -20,8 +20,8 @@ def is_free(port: int) -> bool:
 def free_port(ports: range, taken: Collection[int]) -> int:
     """From a random place on: services that start clusters at the same moment would all find the same first one."""
     start = secrets.randbelow(len(ports))
-    in_turn = [*ports[start:], *ports[:start]]
-    port = next((port for port in in_turn if port not in taken and is_free(port)), None)
+    in_turn: list[int] = [*ports[start:], *ports[:start]]
+    port = next((one for one in in_turn if one not in taken and is_free(one)), None)
     if port is None:
         raise Unavailable("NO_FREE_PORT", first=ports.start, last=ports.stop - 1)
     return port

@@ -24,7 +24,7 @@ from cluster_groups.tables import ClusterRow
 from kernel.db import guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
-from kernel.loop import Hints, Reconciler
+from kernel.loop import Hints, Reconciler, Superseded
 from kernel.reasons import Reason
 from kernel.states import move
 
@@ -116,7 +116,7 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
         else:
             columns["state_reason"] = store.reason_column(outcome.reason)
         if not await guarded_update(session, ClusterRow, cluster.id, plan.snapshot.version, **columns):
-            return  # somebody asked for something else meanwhile
+            raise Superseded
         self._endpoints.forget(cluster.id)
         self._tell(session, cluster, outcome, now)
         if moved:

@@ -18,7 +18,7 @@ from kernel.clock import Clock
 from kernel.db import guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
-from kernel.loop import Hints, Reconciler
+from kernel.loop import Hints, Reconciler, Superseded
 
 PENDING_S = 1.0
 
@@ -86,7 +86,7 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         columns = store.sight_columns(outcome)
         if not await guarded_update(session, ClusterRow, outcome.id, plan.version, **columns):
             self._counted.pop(outcome.id, None)
-            return
+            raise Superseded
         health = outcome.health
         if health.status is not plan.cluster.health.status:
             code = health.failure.code if health.failure else None
@@ -95,8 +95,6 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
 
     def again_s(self, plan: HealthPlan, outcome: Cluster) -> float | None:
         del plan
-        if outcome.id not in self._counted:  # the verdict was not stored
-            return 0.0
         return PENDING_S if outcome.health.status is HealthStatus.PENDING else PROBE_EVERY_S
 
     async def _look(self, cluster_id: str) -> ProbeResult | None:

@@ -33,7 +33,7 @@ from cluster_groups.store import clusters as store
 from cluster_groups.store import resources as resource_store
 from cluster_groups.tables import ClusterRow
 from kernel.actor import SYSTEM_ACTOR, Actor, Role
-from kernel.clock import Clock
+from kernel.clock import Clock, instant
 from kernel.errors import Conflict, Problem, StaleRevision, problem, raise_problems
 from kernel.events import audit, record
 from kernel.ids import new_id
@@ -252,7 +252,7 @@ class Clusters:
             return
         by, at = await store.last_edit(session, row)
         raise StaleRevision(
-            "REVISION_CONFLICT", expected=if_match, revision=row.revision, changed_by=by, changed_at=at.isoformat()
+            "REVISION_CONFLICT", expected=if_match, revision=row.revision, changed_by=by, changed_at=instant(at)
         )
 
     async def _need_no_runs(self, session: AsyncSession, row: ClusterRow) -> None:

@@ -14,7 +14,7 @@ from cluster_groups.store import clusters as cluster_store
 from cluster_groups.store import groups as store
 from cluster_groups.tables import ClusterGroupRow
 from kernel.actor import Actor, Role
-from kernel.clock import Clock
+from kernel.clock import Clock, instant
 from kernel.errors import Conflict, Problem, RevisionRequired, StaleRevision, problem, raise_problems
 from kernel.events import audit, record
 from kernel.ids import new_id
@@ -171,7 +171,7 @@ def _need_revision(current: PolicyRevision, if_match: int | None) -> None:
         expected=if_match,
         revision=current.revision,
         changed_by=current.created_by,
-        changed_at=current.created_at.isoformat(),
+        changed_at=instant(current.created_at),
     )
 
 

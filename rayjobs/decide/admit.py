@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cluster_groups.decide.choose import Decision, choose_member, match_cluster
+from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.health import HealthStatus
@@ -152,11 +153,9 @@ def _place_on_demand(run: WaitingRun, room: _Room, now: datetime) -> Start | Wai
     if group is None:
         return _gone(run, "resource_group", name)
     used = room.quota_used.get(name, Resources())
-    beyond = run.demand.resources.beyond(group.quota - used)
-    wanted = {key: {"wanted": amount, "free": max(free, 0)} for key, (amount, free) in beyond.items()}
-    if beyond:
+    if short := beyond_quota(run.demand.resources, used, group.quota):
         room.kept.setdefault(name, run.id)
-        reason = Reason(code="QUOTA_INSUFFICIENT", owner=Owner.QUOTA, params={"resource_group": name, "short": wanted})
+        reason = Reason(code="QUOTA_INSUFFICIENT", owner=Owner.QUOTA, params={"resource_group": name, "short": short})
         return Wait(run=run, reason=reason, decision=_decision(run, now, chosen=None, reason=reason))
     if name in room.kept:
         reason = Reason(code="QUEUED_BEHIND", params={"resource_group": name, "run": room.kept[name]})

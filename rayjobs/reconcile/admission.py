@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Cluster
 from kernel.db import guarded_update
+from kernel.errors import Conflict
 from kernel.events import record
-from kernel.loop import Hints, Reconciler
+from kernel.loop import Hints, Reconciler, Superseded
 from kernel.states import move
 from rayjobs import run_store
 from rayjobs.decide.admit import AdmissionPlan, GiveUp, Start, Wait, plan_admission
@@ -112,7 +113,10 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
             JobRevisionRow.job_id == run.job_id, JobRevisionRow.revision == run.job_revision
         )
         spec = spec_from_json((await session.scalars(statement)).one())
-        made = await self._fleet.create_for_run(session, run, spec)
+        try:
+            made = await self._fleet.create_for_run(session, run, spec)
+        except Conflict as error:  # somebody started a cluster in the same group since the snapshot
+            raise Superseded from error
         run.cluster, run.cluster_id = made.name, made.id
         return made
 

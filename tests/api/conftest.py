@@ -45,7 +45,7 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def sign_in(app: FastAPI, services: Services) -> AsyncIterator[SignIn]:
-    """`await sign_in(Role.VIEWER)`: a client of another user, who is named like the role unless `user` says else."""
+    """Makes the client of another user, who is named like the role unless `user` says else."""
     clients: list[httpx.AsyncClient] = []
 
     async def sign_in(role: Role, user: str | None = None, **spec: object) -> httpx.AsyncClient:

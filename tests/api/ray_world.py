@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from fastapi import FastAPI
 from sqlalchemy import select, update
 
 from api.app import create_app
@@ -47,19 +48,20 @@ class GrowingFile:
 @dataclass(frozen=True, kw_only=True)
 class RayWorld:
     services: Services
+    app: FastAPI
     files: GrowingFile
     secrets: dict[str, str]
     """Of ann and bob, submitters, eve, a viewer, and ops, an operator."""
 
     def client(self, user: str = "ann", address: str = "/ray/clusters/c1", **headers: str) -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(create_app(self.services), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         all_headers = {"Authorization": f"Bearer {self.secrets[user]}", **headers}
         return httpx.AsyncClient(transport=transport, base_url=f"http://muster{address}", headers=all_headers)
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[tuple[str, uvicorn.Server]]:
         """By uvicorn, as `muster serve` does; gives the address and the server."""
-        config = uvicorn.Config(create_app(self.services), host="127.0.0.1", port=0, log_config=None, **UVICORN_OPTIONS)
+        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_config=None, **UVICORN_OPTIONS)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())
         try:
@@ -117,7 +119,13 @@ async def ray_world(database_url: str, folder: Path, **settings: Any) -> AsyncIt
     services = wire(Settings(state_dir=folder, database_url=database_url, **settings))
     await prepare(services)
     files = GrowingFile()
-    logs = LogKeeper(services.database, services.blobs, files, services.hints, max_bytes=2**20)  # type: ignore[arg-type] - all it asks of one
+    logs = LogKeeper(
+        services.database,
+        services.blobs,
+        files,  # type: ignore[arg-type]  # all it asks of a gateway
+        services.hints,
+        max_bytes=2**20,
+    )
     limits = PackageLimits(max_upload_bytes=MAX_UPLOAD_BYTES)
     uploads = RayUploads(services.database, services.blobs, services.clock, limits)
     people = {"ann": Role.SUBMITTER, "bob": Role.SUBMITTER, "eve": Role.VIEWER, "ops": Role.OPERATOR}
@@ -126,6 +134,7 @@ async def ray_world(database_url: str, folder: Path, **settings: Any) -> AsyncIt
         await store_cluster_group(session, "g1", Member(cluster="c1"))
         tokens = [TokenSpec(name=user, user=user, role=role) for user, role in people.items()]
         secrets = {one.user: (await services.tokens.create(session, SYSTEM_ACTOR, one))[1] for one in tokens}
-    yield RayWorld(services=replace(services, logs=logs, ray_uploads=uploads), files=files, secrets=secrets)
+    services = replace(services, logs=logs, ray_uploads=uploads)
+    yield RayWorld(services=services, app=create_app(services), files=files, secrets=secrets)
     await services.http.aclose()
     await services.database.close()

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import select, update
 
 from api.auth import digest
@@ -113,12 +112,14 @@ class TestFirstAdminToken:
     async def test_is_not_told_again(self, services: Services) -> None:
         assert await prepare(services) is None
 
-    async def test_the_setting_always_holds(self, services: Services, app: FastAPI) -> None:
+    async def test_the_setting_always_holds(self, services: Services) -> None:
         async with services.database.write() as session:
             assert await services.tokens.ensure_admin(session, "mst_other", "mst_admin") == "mst_other"
         assert (await services.tokens.authenticate("Bearer mst_other")).role is Role.ADMIN
 
-    async def test_none_is_made_while_another_admin_has_one(self, client: httpx.AsyncClient, services: Services) -> None:
+    async def test_none_is_made_while_another_admin_has_one(
+        self, client: httpx.AsyncClient, services: Services
+    ) -> None:
         await client.post("/tokens", json={"name": "second", "user": "eve", "role": "admin"})
         await client.delete("/tokens/admin")
         async with services.database.write() as session:

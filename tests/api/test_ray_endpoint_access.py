@@ -34,14 +34,12 @@ def a_zip(text: str = "print(1)") -> bytes:
 
 
 class TestToken:
-    @pytest.mark.parametrize("authorization", ["", "Bearer wrong", "Basic eDp5"])
-    async def test_without_a_valid_one_the_first_words_say_what_to_set(
-        self, world: RayWorld, authorization: str
-    ) -> None:
-        async with world.client(Authorization=authorization) as client:
-            for answer in (await client.get("/api/version"), await client.post("/api/jobs/", json={})):
-                assert answer.status_code == 401
-                assert "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in answer.text.splitlines()[0]
+    async def test_without_a_valid_one_the_first_words_say_what_to_set(self, world: RayWorld) -> None:
+        for authorization in ("", "Bearer wrong", "Basic eDp5"):
+            async with world.client(Authorization=authorization) as client:
+                for answer in (await client.get("/api/version"), await client.post("/api/jobs/", json={})):
+                    assert answer.status_code == 401
+                    assert "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN" in answer.text.splitlines()[0]
 
     async def test_in_the_second_header_ray_looks_at(self, world: RayWorld) -> None:
         token = f"Bearer {world.secrets['ann']}"
@@ -63,16 +61,16 @@ class TestToken:
 
 
 class TestBrowsers:
-    @pytest.mark.parametrize("header", ["Origin", "Referer", "Sec-Fetch-Site", "Access-Control-Request-Method"])
-    async def test_they_change_nothing(self, ann: httpx.AsyncClient, header: str) -> None:
-        marked = {header: "http://evil.example"}
-        for answer in (
-            await ann.post("/api/jobs/", json={"entrypoint": "x"}, headers=marked),
-            await ann.put(PACKAGE, content=a_zip(), headers=marked),
-            await ann.delete("/api/jobs/s1", headers=marked),
-        ):
-            assert answer.status_code == 405
-            assert answer.text.endswith("method not allowed for browser traffic.")
+    async def test_they_change_nothing(self, ann: httpx.AsyncClient) -> None:
+        for header in ("Origin", "Referer", "Sec-Fetch-Site", "Access-Control-Request-Method"):
+            marked = {header: "http://evil.example"}
+            for answer in (
+                await ann.post("/api/jobs/", json={"entrypoint": "x"}, headers=marked),
+                await ann.put(PACKAGE, content=a_zip(), headers=marked),
+                await ann.delete("/api/jobs/s1", headers=marked),
+            ):
+                assert answer.status_code == 405
+                assert answer.text.endswith("method not allowed for browser traffic.")
         assert (await ann.get("/api/jobs/")).json() == []
 
     async def test_they_see_no_values_of_variables(self, ann: httpx.AsyncClient) -> None:
@@ -125,15 +123,12 @@ class TestPackages:
         assert answer.text.startswith("PACKAGE_TOO_LARGE")
         assert sent == 2 * MAX_UPLOAD_BYTES
 
-    @pytest.mark.parametrize(
-        ("path", "content", "said"),
-        [
+    async def test_what_is_not_taken(self, ann: httpx.AsyncClient) -> None:
+        for path, content, said in (
             ("/api/packages/s3/x.zip", a_zip(), "RAY_PROTOCOL_UNKNOWN"),
             ("/api/packages/gcs/x.exe", a_zip(), "RAY_UPLOAD_NAME_INVALID"),
             (PACKAGE, b"no zip", "PACKAGE_NOT_ZIP"),
-        ],
-    )
-    async def test_what_is_not_taken(self, ann: httpx.AsyncClient, path: str, content: bytes, said: str) -> None:
-        answer = await ann.put(path, content=content)
-        assert answer.status_code == 400
-        assert answer.text.startswith(said)
+        ):
+            answer = await ann.put(path, content=content)
+            assert answer.status_code == 400
+            assert answer.text.startswith(said)

@@ -18,7 +18,7 @@ from cluster_groups.model.cluster import ClusterSpec, Endpoint, NodeSpec, Observ
 from cluster_groups.probe import HttpClusterProbe
 from kernel.clock import SystemClock
 
-UP_TIMEOUT_S = 60
+UP_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 20
 
 

@@ -58,7 +58,7 @@ async def test_a_real_cluster_tells_its_nodes_and_what_is_free(tmp_path: Path) -
             table = (await lab.probe.probe(endpoint, with_nodes=True)).nodes or ()
             return next((node for node in table if node.group == "fast" and not node.alive), None)
 
-        assert (await until(dead, 8)).available is None
+        assert (await until(dead, 10)).available is None
 
 
 @pytest.mark.parametrize(

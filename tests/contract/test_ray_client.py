@@ -26,6 +26,8 @@ CLUSTER = {
     "name": "c1",
     "kind": "managed",
     "backend": "local",
+    "resource_package": "shared",
+    "resource_group": "shared",
     "head": {"cpu": 1, "memory_gib": 4},
     "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}],
 }
@@ -248,8 +250,14 @@ class TestRestart:
 
 @contextmanager
 def _cluster(service: Service) -> Iterator[None]:
-    made = service.rest.post("/clusters", json=CLUSTER)
-    assert made.status_code == 201, made.text
+    amounts = {"cpu": 4, "memory_gib": 16}  # apart from the group `default`, which runs at the bare address need whole
+    for path, body in (
+        ("/resource-packages", {"name": "shared", "backend": "local", "capacity": amounts}),
+        ("/resource-groups", {"name": "shared", "resource_package": "shared", "quota": amounts}),
+        ("/clusters", CLUSTER),
+    ):
+        made = service.rest.post(path, json=body)
+        assert made.status_code == 201, made.text
     service.rest.post("/clusters/c1/start").raise_for_status()
     try:
         wait_until(lambda: service.state_of("c1") == "RUNNING", UP_WITHIN_S, service.log)

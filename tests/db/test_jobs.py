@@ -122,7 +122,7 @@ class TestReferences:
     async def test_a_group_of_another_package(self, world: World) -> None:
         with pytest.raises(InvalidInput) as caught:
             await world.create(world.on_demand(resource_group="elsewhere"))
-        assert refusal(caught.value) == ("GROUP_NOT_IN_PACKAGE", "/resource_group")
+        assert refusal(caught.value) == ("RESOURCE_GROUP_NOT_IN_PACKAGE", "/resource_group")
 
     @pytest.mark.parametrize("name", ["nope", "no\0pe", "for-a-run", "gone"])
     async def test_clusters_that_cannot_be_named(self, world: World, name: str) -> None:

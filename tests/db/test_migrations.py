@@ -28,7 +28,9 @@ def tables(connection: Connection) -> set[str]:
 def index_rules(connection: Connection) -> dict[str, str]:
     """Names and definitions, conditions included, which the comparison of Alembic leaves out."""
     sqlite = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
-    postgresql = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+    postgresql = (
+        "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+    )
     rows = connection.execute(text(sqlite if connection.dialect.name == "sqlite" else postgresql))
     return {name: " ".join(sql.split()) for name, sql in rows}
 

@@ -107,7 +107,7 @@ class TestOnDemand:
         assert started(result) == ["run_0001", "run_0002"]
         (wait,) = result.waits
         assert (wait.reason.code, wait.reason.owner) == ("QUOTA_INSUFFICIENT", Owner.QUOTA)
-        assert wait.reason.params["short"] == {"cpu": {"wanted": 3, "free": 0}}
+        assert wait.reason.params["short"] == {"cpu": {"needed": 3, "used": 8, "max": 8}}
 
     def test_a_smaller_one_does_not_overtake(self) -> None:
         large = a_run(1, run_mode=RunMode.ON_DEMAND, demand=Demand(resources=Resources(cpu=8)))

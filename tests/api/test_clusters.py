@@ -1,0 +1,166 @@
+"""Clusters, groups of them and resource pools over HTTP: shapes, statuses, revisions. The rules themselves are tested below."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from kernel.actor import Role
+from tests.api.conftest import SignIn
+
+MANAGED = {"name": "c1", "head": {"cpu": 1, "memory_gib": 2}, "worker_groups": [{"name": "w1"}]}
+ATTACHED = {"name": "far", "kind": "attached", "address": "http://10.0.0.1:8265", "max_runs": 3}
+
+
+async def make(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+class TestClusters:
+    async def test_a_managed_one_in_full(self, client: httpx.AsyncClient) -> None:
+        answer = await client.post("/clusters", json=MANAGED)
+        cluster = answer.json()
+        assert (answer.status_code, answer.headers["etag"]) == (201, '"1"')
+        assert answer.headers["location"] == f"/api/v1/clusters/{cluster['id']}"
+        assert (cluster["state"], cluster["health"]["status"], cluster["backend"]) == ("CREATED", "PENDING", "local")
+        assert cluster["head"] == {"cpu": 1, "memory_gib": 2, "gpu": 0, "gpu_type": None, "labels": {}}
+        assert cluster["worker_groups"][0]["max_instances"] == 1
+        assert cluster["load"] == {"runs": 0, "starting": 0, "used": {"cpu": 0, "memory_gib": 0, "gpu": {}}}
+        assert cluster["endpoint"] == "/ray/clusters/c1"
+        assert (await client.get("/clusters/c1")).json() == cluster
+        assert (await client.get(f"/clusters/{cluster['id']}")).json() == cluster
+        assert (await client.get("/clusters?kind=managed")).json() == {"items": [cluster], "next_cursor": None}
+        assert (await client.get("/clusters?kind=attached")).json()["items"] == []
+
+    async def test_an_edit_honours_its_revision(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", MANAGED)
+        edited = await client.patch("/clusters/c1", json={"labels": {"site": "x"}}, headers={"If-Match": '"1"'})
+        assert (edited.status_code, edited.headers["etag"], edited.json()["labels"]) == (200, '"2"', {"site": "x"})
+        assert edited.json()["worker_groups"][0]["name"] == "w1"
+        for stale in ('"1"', "nonsense"):
+            answer = await client.patch("/clusters/c1", json={"labels": {}}, headers={"If-Match": stale})
+            assert (answer.status_code, answer.json()["code"]) == (412, "REVISION_CONFLICT")
+        assert (await client.patch("/clusters/c1", json={"labels": {}}, headers={"If-Match": "*"})).status_code == 200
+
+    async def test_what_may_be_nothing_is_taken_away_by_null(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", ATTACHED)
+        assert (await client.patch("/clusters/far", json={"max_runs": None})).json()["max_runs"] is None
+        answer = await client.patch("/clusters/far", json={"labels": None})
+        assert (answer.json()["code"], answer.json()["errors"][0]["pointer"]) == ("INVALID_TYPE", "/labels")
+
+    async def test_fixed_fields(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", MANAGED)
+        answer = await client.patch("/clusters/c1", json={"name": "c2"})
+        assert (answer.status_code, answer.json()["code"]) == (409, "FIELD_IMMUTABLE")
+        assert (await client.patch("/clusters/c1", json={"state": "RUNNING"})).json()["code"] == "UNKNOWN_FIELD"
+
+    async def test_commands_answer_at_once(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", MANAGED)
+        started = await client.post("/clusters/c1/start")
+        assert (started.status_code, started.json()["state"]) == (202, "STARTING")
+        assert (await client.post("/clusters/c1/cordon")).json()["cordoned"] is True
+        assert (await client.post("/clusters/c1/uncordon")).json()["cordoned"] is False
+        assert (await client.post("/clusters/c1/stop", json={"force": True})).json()["state"] == "STOPPING"
+        deleted = await client.delete("/clusters/c1")
+        assert (deleted.status_code, deleted.json()["state"]) == (202, "DELETING")
+        types = [event["type"] for event in (await client.get("/clusters/c1/events?sort=at")).json()["items"]]
+        assert types[:2] == ["CREATED", "STARTING"]
+
+    async def test_an_attached_one_goes_at_once(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", ATTACHED)
+        assert (await client.delete("/clusters/far")).status_code == 204
+        assert (await client.get("/clusters/far")).status_code == 404
+
+    async def test_words_of_a_reason(self, client: httpx.AsyncClient) -> None:
+        large = {**MANAGED, "head": {"cpu": 10_000, "memory_gib": 2}, "autostart": True}
+        cluster = await make(client, "/clusters", large)
+        assert cluster["state"] == "CREATED"
+        answer = await client.post("/clusters/c1/start", headers={"Accept-Language": "zh"})
+        assert (answer.status_code, answer.json()["code"]) == (409, "QUOTA_INSUFFICIENT")
+
+    async def test_only_operators_change_them(self, client: httpx.AsyncClient, sign_in: SignIn) -> None:
+        await make(client, "/clusters", MANAGED)
+        ann = await sign_in(Role.SUBMITTER)
+        answers = [
+            await ann.post("/clusters", json=ATTACHED),
+            await ann.patch("/clusters/c1", json={}),
+            await ann.post("/clusters/c1/start"),
+            await ann.delete("/clusters/c1"),
+        ]
+        assert {answer.json()["code"] for answer in answers} == {"ROLE_REQUIRED"}
+        assert (await ann.get("/clusters/c1")).status_code == 200
+
+
+class TestClusterGroups:
+    async def test_a_group_and_its_policy(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", MANAGED)
+        await make(client, "/clusters", ATTACHED)
+        members = [{"cluster": "far"}, {"cluster": "c1", "enabled": False}]
+        group = await make(client, "/cluster-groups", {"name": "g", "members": members})
+        assert [(member["cluster"], member["order"]) for member in group["members"]] == [("far", 0), ("c1", 1)]
+        assert (await client.get("/cluster-groups/g")).json() == group
+        policy = await client.get("/cluster-groups/g/policy")
+        assert (policy.headers["etag"], policy.json()["policy"]["preset"]) == ('"1"', "failover")
+
+    async def test_a_policy_is_changed_only_by_who_has_seen_it(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/cluster-groups", {"name": "g"})
+        new = {"policy": {"lost_timeout_s": 60}, "comment": "sooner"}
+        blind = await client.put("/cluster-groups/g/policy", json=new)
+        assert (blind.status_code, blind.json()["code"]) == (428, "IF_MATCH_REQUIRED")
+        put = await client.put("/cluster-groups/g/policy", json=new, headers={"If-Match": '"1"'})
+        assert (put.status_code, put.headers["etag"], put.json()["policy"]["lost_timeout_s"]) == (200, '"2"', 60)
+        same = await client.put("/cluster-groups/g/policy", json=new, headers={"If-Match": '"2"'})
+        assert same.headers["etag"] == '"2"'
+        late = await client.put("/cluster-groups/g/policy", json=new, headers={"If-Match": '"1"'})
+        assert late.status_code == 412
+        history = (await client.get("/cluster-groups/g/policy/revisions")).json()["items"]
+        assert {(one["revision"], one["comment"]) for one in history} == {(2, "sooner"), (1, "")}
+        assert (await client.get("/cluster-groups/g/policy/revisions/1")).json()["policy"]["lost_timeout_s"] == 900
+        assert (await client.get("/cluster-groups/g/policy/revisions/9")).status_code == 404
+
+    async def test_edit_and_delete(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/cluster-groups", {"name": "g", "description": "old"})
+        edited = await client.patch("/cluster-groups/g", json={"description": "new"})
+        assert (edited.json()["description"], edited.headers["etag"]) == ("new", '"1"')
+        assert (await client.delete("/cluster-groups/g")).status_code == 204
+        assert (await client.get("/cluster-groups")).json()["items"] == []
+
+    async def test_a_member_that_is_none_is_pointed_at(self, client: httpx.AsyncClient) -> None:
+        answer = await client.post("/cluster-groups", json={"name": "g", "members": [{"cluster": "ghost"}]})
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["pointer"] == "/members/0/cluster"
+
+
+class TestResources:
+    async def test_packages_and_groups(self, client: httpx.AsyncClient) -> None:
+        capacity = {"cpu": 8, "memory_gib": 16, "gpu": {"H100": {"count": 4}}}
+        package = await make(client, "/resource-packages", {"name": "gold", "capacity": capacity})
+        assert package["capacity"]["gpu"]["H100"]["resource_name"] == "nvidia.com/gpu"
+        quota = {"cpu": 4, "memory_gib": 8, "gpu": {"H100": 2}}
+        group = await make(client, "/resource-groups", {"name": "team", "resource_package": "gold", "quota": quota})
+        assert (group["queue"], group["kind"]) == ({"aging_s": 600, "reserve_after_s": 900}, "exclusive")
+        edited = await client.patch("/resource-groups/team", json={"queue": {"reserve_after_s": None}})
+        assert edited.json()["queue"] == {"aging_s": 600, "reserve_after_s": None}
+        assert edited.json()["quota"] == quota
+        listed = (await client.get("/resource-groups?resource_package=gold")).json()["items"]
+        assert [one["name"] for one in listed] == ["team"]
+        assert (await client.delete("/resource-packages/gold")).status_code == 409
+        assert (await client.delete("/resource-groups/team")).status_code == 204
+        assert (await client.delete("/resource-packages/gold")).status_code == 204
+
+    async def test_usage_by_cluster(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", MANAGED)
+        await client.post("/clusters/c1/start")
+        usage = (await client.get("/resource-groups/default/usage")).json()
+        assert usage["resources"]["cpu"]["used"] == 3
+        assert usage["resources"]["cpu"]["max"] >= 4
+        assert [holder["name"] for holder in usage["clusters"]] == ["c1"]
+        assert usage["runs"] == []
+
+    @pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER, Role.OPERATOR])
+    async def test_only_admins_sell_packages(self, sign_in: SignIn, role: Role) -> None:
+        someone = await sign_in(role)
+        answer = await someone.post("/resource-packages", json={"name": "gold", "capacity": {"cpu": 1, "memory_gib": 1}})
+        assert answer.status_code == 403
