@@ -14,4 +14,7 @@ setup: .venv/.ready ## make .venv from the hash-locked requirements
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-.PHONY: help setup
+demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
+	$(BIN)/python docs/demo/demo.py
+
+.PHONY: demo help setup

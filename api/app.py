@@ -63,9 +63,9 @@ def _describe_the_rest(app: FastAPI) -> None:
         schema = plain()
         schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         schema["security"] = [{"token": []}]
+        problem = {"$ref": "#/components/schemas/ProblemOut"}
         for operation in (one for path in schema["paths"].values() for one in path.values()):
-            content = operation["responses"]["default"]["content"]
-            content[MEDIA_TYPE] = content.pop("application/json", None) or content[MEDIA_TYPE]
+            operation["responses"]["default"]["content"] = {MEDIA_TYPE: {"schema": problem}}
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way

@@ -77,8 +77,8 @@ async def read_on(services: Services, run_id: str, which: WhichLog, offset: int)
     """The next page and whether the run is over; a reader at the end of a growing log has it copied anew."""
     async with services.database.read() as session:
         run = await run_store.get_run(session, run_id)
-        page = await read_page(services.logs, session, run, which, offset=offset, limit_bytes=PAGE_BYTES)
         attempt = await find_attempt(session, run, which)
+    page = await read_page(services.logs, run, attempt, offset=offset, limit_bytes=PAGE_BYTES)
     if not page.data and not page.complete and attempt is not None:
         services.hints.send_now("logs", attempt.id)
     return page, run.state in RUN_FINALS

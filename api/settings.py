@@ -127,7 +127,7 @@ def _config_file() -> Path:
 def _read(file: Path) -> dict[str, Any]:
     try:
         return {name.lower(): value for name, value in tomllib.loads(file.read_text("utf-8")).items()}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if f"{PREFIX}CONFIG" not in os.environ:
             return {}
         raise InvalidInput("INVALID_SETTING", source=str(file), reason="there is no such file") from None

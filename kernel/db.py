@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
+from kernel import sqlite
 from kernel.errors import Unavailable
 
 _to_json = partial(json.dumps, ensure_ascii=False)
@@ -140,7 +141,14 @@ def _with_driver(url: str) -> Any:
 
 
 def _sqlite_engine(url: Any, *, begin: str, pool_size: int) -> AsyncEngine:
-    engine = create_async_engine(url, pool_size=pool_size, max_overflow=0, pool_timeout=60, json_serializer=_to_json)
+    engine = create_async_engine(
+        url,
+        async_creator=partial(sqlite.connect, url.database),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=60,
+        json_serializer=_to_json,
+    )
 
     @event.listens_for(engine.sync_engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

@@ -27,6 +27,7 @@ OutcomeT = TypeVar("OutcomeT")
 log = structlog.get_logger()
 
 MAX_BACKOFF_S = 30.0
+MAX_REST_S = 1.0
 
 
 class Stage(StrEnum):
@@ -61,6 +62,8 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     name: str
     relist_s: float = 30.0
     concurrency: int = 16
+    rest: float = 0.0
+    """How many times as long as a look took its key is then left alone: many hints at once shall cost few looks."""
 
     @abstractmethod
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
@@ -199,9 +202,11 @@ class Loop:
 
     async def _look(self, key: str) -> None:
         again: float | None = None
+        start = time.monotonic()
         try:
             again = await self._step(key)
             self._failures.pop(key, None)
+            await asyncio.sleep(min(self.reconciler.rest * (time.monotonic() - start), MAX_REST_S))
         except Superseded:
             again = 0.0
         except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop

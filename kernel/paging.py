@@ -1,14 +1,13 @@
 """Keyset pages: a cursor names the last row seen, so that rows that come or go never shift a page."""
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Select, and_, or_
+from sqlalchemy import BigInteger, Select, and_, or_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -50,7 +49,7 @@ async def paginate(
         raise InvalidInput("INVALID_SORT", pointer="/sort", sort=request.sort, allowed=sorted(sortable))
     column, descending = sortable[name], request.sort.startswith("-")
     if request.cursor is not None:
-        value, last = _decode(request.cursor, request.sort, column)
+        value, last = _decode(request.cursor, request.sort, column, key)
         beyond = column < value if descending else column > value
         tie = and_(column == value, key < last if descending else key > last)
         statement = statement.where(or_(beyond, tie))
@@ -68,13 +67,31 @@ def _encode(sort: str, row: Any, column: InstrumentedAttribute[Any], key: Instru
     return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str, sort: str, column: InstrumentedAttribute[Any]) -> tuple[Any, Any]:
+def _decode(
+    cursor: str, sort: str, column: InstrumentedAttribute[Any], key: InstrumentedAttribute[Any]
+) -> tuple[Any, Any]:
     try:
         packed = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         made_for, value, last = json.loads(packed)
-        if made_for != sort:
-            raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
-        is_time = isinstance(column.type, UtcDateTime)
-        return (datetime.fromisoformat(value) if is_time else value), last
-    except (ValueError, TypeError, binascii.Error, UnicodeDecodeError) as error:
+        position = _value_for(column, value), _value_for(key, last)
+    except (ValueError, TypeError) as error:
         raise InvalidInput("INVALID_CURSOR", pointer="/cursor") from error
+    if made_for != sort:
+        raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
+    return position
+
+
+def _value_for(column: InstrumentedAttribute[Any], value: Any) -> Any:
+    """Whatever people write into a cursor reaches the database only as something its column may hold."""
+    if isinstance(column.type, UtcDateTime):
+        at = datetime.fromisoformat(value)
+        if at.tzinfo is None:
+            raise ValueError("a time without a zone")
+        return at
+    if type(value) is not column.type.python_type:
+        raise TypeError(value)
+    if isinstance(value, int) and abs(value) >= 2 ** (63 if isinstance(column.type, BigInteger) else 31):
+        raise ValueError(value)
+    if isinstance(value, str) and "\0" in value.encode().decode():
+        raise ValueError(value)
+    return value

@@ -16,7 +16,6 @@ from cluster_groups.service.clusters import Clusters
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
 from kernel.actor import Actor
-from kernel.errors import NotFound
 from kernel.loop import Hints
 from kernel.resources import Resources
 from rayjobs import run_store
@@ -69,10 +68,7 @@ class Fleet:
 
     async def id_of(self, session: AsyncSession, name: str) -> str | None:
         """None: there is no cluster of this name (any more)."""
-        try:
-            return (await self._clusters.get(session, name)).id
-        except NotFound:
-            return None
+        return await self._clusters.id_of(session, name)
 
     async def endpoint(self, cluster_id: str) -> Endpoint | None:
         """None while nobody can tell where it answers."""

@@ -112,7 +112,7 @@ class JobService:
         row, job = await self._find(session, ref)
         actor.need_owner(job.created_by)
         _check_match(job, if_match)
-        # First the mark, then the look: a run stored in between holds the row (`find_row(for_run=True)`), so that
+        # First the mark, then the look: a run stored in between holds the row (`find(for_run=True)`), so that
         # the mark waits for it and the look sees it.
         await job_store.mark_deleted(session, row, self._clock.now())
         if live := await unsettled_runs_of(session, job.id):
@@ -128,8 +128,7 @@ class JobService:
 
     async def get(self, session: AsyncSession, ref: str, *, for_run: bool = False) -> Job:
         """`for_run`: it cannot be deleted before this unit of work is over."""
-        row = await job_store.find_row(session, ref, for_run=for_run)
-        return (await job_store.load(session, [row]))[0]
+        return await job_store.find(session, ref, for_run=for_run)
 
     async def list(self, session: AsyncSession, wanted: JobFilter, request: PageRequest) -> Page[Job]:
         return await job_store.page_of_jobs(session, wanted, request)

@@ -1,11 +1,11 @@
 """Queries on jobs and their revisions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, false, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, false, func, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -20,6 +20,8 @@ from rayjobs.model.run import RUN_FINALS, WAITING_STATES, RunState
 from rayjobs.tables import JobRevisionRow, JobRow, RunRow
 
 SORTABLE = {"created_at": JobRow.created_at, "name": JobRow.name}
+
+_CURRENT = and_(JobRevisionRow.job_id == JobRow.id, JobRevisionRow.revision == JobRow.revision)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,37 +39,31 @@ class JobFilter:
     origin: Origin | None = Origin.API
 
 
-async def find_row(session: AsyncSession, ref: str, *, for_run: bool = False) -> JobRow:
-    """A live job by id or name. `for_run` keeps it from being deleted until the new run is stored."""
-    if not looks_like_id(ref) and check_name(ref):
-        raise _not_found(ref)
-    statement = select(JobRow).where(
-        JobRow.deleted_at.is_(None), (JobRow.id if looks_like_id(ref) else JobRow.name) == ref
-    )
-    if for_run:
-        statement = statement.with_for_update(read=True)
-    row = (await session.scalars(statement)).one_or_none()
+async def find_row(session: AsyncSession, ref: str) -> JobRow:
+    """A live job by id or name."""
+    row = (await session.scalars(select(JobRow).where(_is(ref)))).one_or_none()
     if row is None:
         raise _not_found(ref)
     return row
+
+
+async def find(session: AsyncSession, ref: str, *, for_run: bool = False) -> Job:
+    """At its current revision. `for_run` keeps it from being deleted until the new run is stored."""
+    statement = select(JobRow, JobRevisionRow.spec).join(JobRevisionRow, _CURRENT).where(_is(ref))
+    if for_run:
+        statement = statement.with_for_update(read=True, of=JobRow)
+    found = (await session.execute(statement)).one_or_none()
+    if found is None:
+        raise _not_found(ref)
+    return _job(*found)
 
 
 async def load(session: AsyncSession, rows: Sequence[JobRow]) -> list[Job]:
     """The jobs of these rows, in their order, each at its current revision."""
     wanted = [(row.id, row.revision) for row in rows]
     statement = select(JobRevisionRow).where(tuple_(JobRevisionRow.job_id, JobRevisionRow.revision).in_(wanted))
-    specs = {one.job_id: spec_from_json(one.spec) for one in await session.scalars(statement)}
-    return [
-        Job(
-            id=row.id,
-            origin=Origin(row.origin),
-            revision=row.revision,
-            created_at=row.created_at,
-            created_by=row.created_by,
-            spec=specs[row.id],
-        )
-        for row in rows
-    ]
+    specs = {one.job_id: one.spec for one in await session.scalars(statement)}
+    return [_job(row, specs[row.id]) for row in rows]
 
 
 async def load_spec(session: AsyncSession, job_id: str, revision: int) -> JobSpec:
@@ -161,14 +157,32 @@ async def mark_deleted(session: AsyncSession, row: JobRow, at: datetime) -> None
     await _guarded(session, row, deleted_at=at)
 
 
+def _is(ref: str) -> ColumnElement[bool]:
+    if looks_like_id(ref):
+        return and_(JobRow.deleted_at.is_(None), JobRow.id == ref)
+    if check_name(ref):
+        raise _not_found(ref)
+    return and_(JobRow.deleted_at.is_(None), JobRow.name == ref)
+
+
+def _job(row: JobRow, spec: Mapping[str, Any]) -> Job:
+    return Job(
+        id=row.id,
+        origin=Origin(row.origin),
+        revision=row.revision,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        spec=spec_from_json(spec),
+    )
+
+
 def _not_found(ref: str) -> NotFound:
     return NotFound("NOT_FOUND", kind="job", ref=ref)
 
 
 def _matching(wanted: JobFilter) -> Select[JobRow]:
     spec = JobRevisionRow.spec
-    current = and_(JobRevisionRow.job_id == JobRow.id, JobRevisionRow.revision == JobRow.revision)
-    statement = select(JobRow).join(JobRevisionRow, current).where(JobRow.deleted_at.is_(None))
+    statement = select(JobRow).join(JobRevisionRow, _CURRENT).where(JobRow.deleted_at.is_(None))
     equal: list[tuple[Any, str | None]] = [
         (JobRow.origin, wanted.origin),
         (JobRow.name, wanted.name),

@@ -34,12 +34,12 @@ class LogPage:
 
 
 async def read_page(
-    keeper: LogKeeper, session: AsyncSession, run: RunRow, which: WhichLog, *, offset: int, limit_bytes: int
+    keeper: LogKeeper, run: RunRow, attempt: AttemptRow | None, *, offset: int, limit_bytes: int
 ) -> LogPage:
-    attempt = await find_attempt(session, run, which)
+    """To be called with no session open: the keeper has its own, and a blob is no matter of the database."""
     if attempt is None:
         return LogPage(offset=offset, next_offset=offset, data="", complete=run.state in RUN_FINALS)
-    chunk = await keeper.read(session, attempt.id, offset=offset, limit_bytes=max(limit_bytes, LONGEST_CHARACTER))
+    chunk = await keeper.read(attempt.id, offset=offset, limit_bytes=max(limit_bytes, LONGEST_CHARACTER))
     data = whole_characters(chunk.data, is_end=chunk.complete)
     return LogPage(
         offset=chunk.offset,

@@ -7,8 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from cluster_groups.model.cluster import Endpoint
 from kernel.db import Database
 from kernel.errors import NotFound
@@ -107,14 +105,15 @@ class LogKeeper:
                 await self._append(attempt_id, replace(stored, complete=True, note=note), text)
         self._locks.pop(attempt_id, None)
 
-    async def read(self, session: AsyncSession, attempt_id: str, *, offset: int, limit_bytes: int) -> Chunk:
+    async def read(self, attempt_id: str, *, offset: int, limit_bytes: int) -> Chunk:
         try:
-            return await self._read(session, attempt_id, offset, limit_bytes)
+            return await self._read(attempt_id, offset, limit_bytes)
         except NotFound:  # the last piece was joined with a new one between the look at the row and at the blob
-            return await self._read(session, attempt_id, offset, limit_bytes)
+            return await self._read(attempt_id, offset, limit_bytes)
 
-    async def _read(self, session: AsyncSession, attempt_id: str, offset: int, limit_bytes: int) -> Chunk:
-        row = await session.get(LogRow, (attempt_id, "", 0), populate_existing=True)
+    async def _read(self, attempt_id: str, offset: int, limit_bytes: int) -> Chunk:
+        async with self._database.read() as session:
+            row = await session.get(LogRow, (attempt_id, "", 0))
         if row is None:
             return Chunk(data=b"", offset=offset, next_offset=offset, complete=False)
         pieces = [(start, length) for start, length in row.segments if start + length > offset]

@@ -78,20 +78,16 @@ async def report_one(session: AsyncSession, row: RunRow) -> RunReport:
     )
 
 
+def report_new(row: RunRow) -> RunReport:
+    """Of a run that was just stored: nothing has come of it yet that would have to be asked for."""
+    return _report(row, [], (0, 0))
+
+
 async def report_many(session: AsyncSession, rows: Sequence[RunRow]) -> list[RunReport]:
     attempts = await run_store.attempts_of(session, [row.id for row in rows])
     own = [row.cluster_id for row in rows if row.run_mode == RunMode.ON_DEMAND and row.cluster_id is not None]
     nodes = await clusters.progress(session, own) if own else {}
-    return [
-        RunReport(
-            row=row,
-            attempts=attempts[row.id],
-            phases=tell_phases(_times(row, attempts[row.id], nodes.get(row.cluster_id or "", (0, 0)))),
-            condition=run_store.condition_from_json(row.condition),
-            end=run_store.end_from_json(row.end),
-        )
-        for row in rows
-    ]
+    return [_report(row, attempts[row.id], nodes.get(row.cluster_id or "", (0, 0))) for row in rows]
 
 
 async def events_of(session: AsyncSession, run_id: str) -> list[EventRow]:
@@ -109,6 +105,16 @@ def driver_facts(report: RunReport) -> dict[str, Any]:
     address = report.attempts[-1].driver_address if report.attempts else None
     host = address.split("//")[-1].rsplit(":", 1)[0] if address else None
     return {"node_ip": host, "container_ip": host, "host_ip": host}
+
+
+def _report(row: RunRow, attempts: list[AttemptRow], nodes: tuple[int, int]) -> RunReport:
+    return RunReport(
+        row=row,
+        attempts=attempts,
+        phases=tell_phases(_times(row, attempts, nodes)),
+        condition=run_store.condition_from_json(row.condition),
+        end=run_store.end_from_json(row.end),
+    )
 
 
 def _times(row: RunRow, attempts: Sequence[AttemptRow], nodes: tuple[int, int]) -> Times:

@@ -109,7 +109,8 @@ class RunService:
             enqueued_at=now,
         )
         session.add(row)
-        await session.flush()
+        if spec.tags:
+            await session.flush()  # they refer to it
         session.add_all(RunTagRow(run_id=row.id, key=key, value=value) for key, value in spec.tags.items())
         record(session, row.id, "SUBMITTED", at=now, actor=actor.user, revision=request.job_revision)
         audit(session, "run", ("job", spec.name), at=now, actor=actor.user, run=row.id)

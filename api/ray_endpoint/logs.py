@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.wiring import Services
-from kernel.errors import NotFound
 from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_attempt, read_page
 from rayjobs.model.run import RUN_FINALS, AttemptState
+from rayjobs.reconcile.attempts import LOG_LOOP
 
 PAGE_BYTES = 256 * 2**10
 """As text at most thrice as long: a broken byte is shown as a character of three. Ray's client takes < 4 MiB."""
@@ -20,7 +20,6 @@ LOOK_EVERY_S = 0.25
 LOOK_FOR_START_EVERY_S = 1.0
 COLLECTED_WITHIN_S = 30.0
 """How long the end of a log may take to come from the cluster of a run that is over."""
-LOG_LOOP = "logs"
 
 
 @dataclass(slots=True)
@@ -36,12 +35,6 @@ class _Reader:
 
     async def read(self) -> str:
         """What comes next; empty while there is nothing more."""
-        try:
-            return await self._read()
-        except NotFound:  # the piece was joined with a newer one, which this look at the database did not see
-            return await self._read()
-
-    async def _read(self) -> str:
         async with self.services.database.read() as session:
             run = await run_store.get_run(session, self.run_id)
             self.run_is_over = run.state in RUN_FINALS
@@ -50,14 +43,14 @@ class _Reader:
                 return ""
             self.look_again_s = LOOK_EVERY_S
             which = WhichLog(attempt=self.epoch)
-            page = await read_page(self.services.logs, session, run, which, offset=self.offset, limit_bytes=PAGE_BYTES)
             attempt = await find_attempt(session, run, which)
+        page = await read_page(self.services.logs, run, attempt, offset=self.offset, limit_bytes=PAGE_BYTES)
         self.offset = page.next_offset
         if page.data:
             return page.data
         if page.complete or attempt is None or attempt.state == AttemptState.ENDED:
             self.epoch, self.offset = self.epoch + 1, 0
-            return await self._read()
+            return await self.read()
         self.services.hints.send_now(LOG_LOOP, attempt.id)
         return ""
 

@@ -44,7 +44,8 @@ async def get_log(
 ) -> LogChunk:
     async with call.read() as session:
         run = await run_store.get_run(session, run_id)
-        page = await read_page(call.services.logs, session, run, which, offset=offset, limit_bytes=limit_bytes)
+        log = await find_attempt(session, run, which)
+    page = await read_page(call.services.logs, run, log, offset=offset, limit_bytes=limit_bytes)
     return LogChunk(offset=page.offset, next_offset=page.next_offset, data=page.data, complete=page.complete)
 
 
@@ -69,10 +70,11 @@ async def download_log(run_id: str, call: Reading, which: Which) -> StreamingRes
 
 async def _pages(services: Services, run_id: str, which: WhichLog) -> AsyncIterator[bytes]:
     offset = 0
+    async with services.database.read() as session:
+        run = await run_store.get_run(session, run_id)
+        log = await find_attempt(session, run, which)
     while True:
-        async with services.database.read() as session:
-            run = await run_store.get_run(session, run_id)
-            page = await read_page(services.logs, session, run, which, offset=offset, limit_bytes=PAGE_BYTES)
+        page = await read_page(services.logs, run, log, offset=offset, limit_bytes=PAGE_BYTES)
         if not page.data:
             return
         offset = page.next_offset

@@ -14,7 +14,7 @@ from api.schemas.runs import EventOut, ExplanationOut, Items, RunCreate, RunEdit
 from api.streaming import ResumeFrom
 from rayjobs import run_store
 from rayjobs.explain import explain_job
-from rayjobs.run_report import events_of, report_many, report_one
+from rayjobs.run_report import events_of, report_many, report_new, report_one
 from rayjobs.run_store import RunFilter
 
 router = v1_router("runs")
@@ -27,7 +27,7 @@ async def submit_run(ref: str, call: Creating, body: RunCreate | None = None) ->
         row = await call.services.runs.run_job(
             session, call.actor, ref, priority=body.priority, max_wait_s=body.max_wait_s
         )
-        out = RunOut.of(await report_one(session, row), call.language)
+        out = RunOut.of(report_new(row), call.language)
         return call.created(out, f"/runs/{row.id}")
 
 

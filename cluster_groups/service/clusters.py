@@ -69,6 +69,10 @@ class Clusters:
     async def get(self, session: AsyncSession, ref: str) -> Cluster:
         return store.cluster_of(await store.find(session, ref))
 
+    async def id_of(self, session: AsyncSession, name: str) -> str | None:
+        """None: there is no such cluster (any more)."""
+        return await store.id_of(session, name)
+
     async def page(
         self, session: AsyncSession, filters: Mapping[str, str | None], request: PageRequest
     ) -> Page[Cluster]:

@@ -39,6 +39,11 @@ async def find(session: AsyncSession, ref: str, *, lock: bool = False) -> Cluste
     return await by_ref(session, select(ClusterRow).where(_LIVE), ref, "cluster", lock=lock)
 
 
+async def id_of(session: AsyncSession, name: str) -> str | None:
+    found: str | None = await session.scalar(select(ClusterRow.id).where(_LIVE, ClusterRow.name == name))
+    return found
+
+
 async def get(session: AsyncSession, cluster_id: str, *, lock: bool = False) -> ClusterRow | None:
     """Also a deleted one."""
     return await one(session, select(ClusterRow).where(ClusterRow.id == cluster_id), lock=lock)

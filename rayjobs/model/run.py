@@ -128,9 +128,7 @@ class AttemptState(StrEnum):
 
 ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
     AttemptState.CLUSTER: frozenset({AttemptState.POSTING, AttemptState.RELEASING}),
-    AttemptState.POSTING: frozenset(
-        {AttemptState.PENDING, AttemptState.STOPPING, AttemptState.COLLECTING, AttemptState.RELEASING}
-    ),
+    AttemptState.POSTING: frozenset({AttemptState.PENDING, AttemptState.COLLECTING, AttemptState.RELEASING}),
     AttemptState.PENDING: frozenset({AttemptState.RUNNING, AttemptState.STOPPING, AttemptState.COLLECTING}),
     AttemptState.RUNNING: frozenset({AttemptState.STOPPING, AttemptState.COLLECTING}),
     AttemptState.STOPPING: frozenset({AttemptState.COLLECTING}),

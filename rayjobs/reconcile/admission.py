@@ -39,6 +39,8 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
     name = QUEUE_LOOP
     relist_s = LOOK_EVERY_S
     concurrency = 1
+    rest = 3.0
+    """A look costs more the more runs wait, and every submission hints: without a rest a burst would starve itself."""
 
     def __init__(self, fleet: Fleet, hints: Hints) -> None:
         self._fleet = fleet

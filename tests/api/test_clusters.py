@@ -1,4 +1,4 @@
-"""Clusters, groups of them and resource pools over HTTP: shapes, statuses, revisions. The rules themselves are tested below."""
+"""Clusters, groups of them and resource pools over HTTP: shapes, statuses, revisions. Their rules are tested below."""
 
 from typing import Any
 
@@ -162,5 +162,7 @@ class TestResources:
     @pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER, Role.OPERATOR])
     async def test_only_admins_sell_packages(self, sign_in: SignIn, role: Role) -> None:
         someone = await sign_in(role)
-        answer = await someone.post("/resource-packages", json={"name": "gold", "capacity": {"cpu": 1, "memory_gib": 1}})
+        answer = await someone.post(
+            "/resource-packages", json={"name": "gold", "capacity": {"cpu": 1, "memory_gib": 1}}
+        )
         assert answer.status_code == 403

@@ -4,6 +4,8 @@ import httpx
 import pytest
 import structlog
 
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # nothing here is about the database
+
 JSON = {"Content-Type": "application/json"}
 TOKEN = {"name": "ci", "user": "ci", "role": "viewer"}
 

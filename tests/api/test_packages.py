@@ -10,6 +10,8 @@ from api.wiring import Services
 from kernel.actor import Role
 from tests.api.conftest import SignIn
 
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)  # nothing here is about the database
+
 BOUNDARY = "frontier"
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 
@@ -125,7 +127,11 @@ async def test_too_large_is_refused_while_it_comes(client: httpx.AsyncClient, se
 
 
 async def test_who_may_do_what(client: httpx.AsyncClient, sign_in: SignIn) -> None:
-    viewer, ann, bob = await sign_in(Role.VIEWER), await sign_in(Role.SUBMITTER, "ann"), await sign_in(Role.SUBMITTER, "bob")
+    viewer, ann, bob = (
+        await sign_in(Role.VIEWER),
+        await sign_in(Role.SUBMITTER, "ann"),
+        await sign_in(Role.SUBMITTER, "bob"),
+    )
     assert (await upload(viewer, ZIP)).status_code == 403
     package = (await upload(ann, ZIP)).json()
     assert (await viewer.get(f"/packages/{package['id']}/content")).status_code == 200

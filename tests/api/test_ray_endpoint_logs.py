@@ -141,12 +141,15 @@ class TestTail:
         assert sum(sizes) == 900_000
         assert max(sizes) * 3 < 4 * 2**20
 
-    async def test_what_does_not_exist(self, world: RayWorld, served: tuple[str, Server]) -> None:
+    async def test_what_does_not_exist(
+        self, world: RayWorld, served: tuple[str, Server], caplog: pytest.LogCaptureFixture
+    ) -> None:
         async with session_of(world) as session:
             for client_id in ("s2", "a%00"):
                 with pytest.raises(WSServerHandshakeError) as refusal:
                     await session.ws_connect(f"{served[0]}/api/jobs/{client_id}/logs/tail")
                 assert refusal.value.status == 404
+        assert not caplog.text
 
     async def test_nobody_without_a_token(self, world: RayWorld, served: tuple[str, Server]) -> None:
         async with session_of(world, Authorization="Bearer no") as session:

@@ -109,8 +109,8 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service = Service(tmp_path_factory.mktemp("ray"))
-    service.start()
     try:
+        service.start()
         with _cluster(service):
             yield service
     finally:
@@ -237,10 +237,10 @@ class TestRestart:
             assert line, output
             output += line
         service.stop()
+        service.start()
         rest, _ = following.communicate(timeout=CLI_WITHIN_S)
         assert following.returncode == 1
         assert "closed unexpectedly with close code 1006" in rest
-        service.start()
         release.touch()
         code, output = service.ray("logs", "--follow", "kept")
         assert code == 0
@@ -263,6 +263,8 @@ def _cluster(service: Service) -> Iterator[None]:
         wait_until(lambda: service.state_of("c1") == "RUNNING", UP_WITHIN_S, service.log)
         yield
     finally:
+        for run in service.rest.get("/runs").json()["items"]:
+            service.rest.post(f"/runs/{run['id']}/stop").raise_for_status()
         service.rest.request("DELETE", "/clusters/c1", json={"force": True}).raise_for_status()
         wait_until(lambda: service.state_of("c1") == "GONE", ENDS_WITHIN_S, service.log)
         wait_until(lambda: not list((service.folder / "state/local").glob("*.json")), ENDS_WITHIN_S, service.log)

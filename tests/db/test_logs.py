@@ -8,7 +8,7 @@ from cluster_groups.model.cluster import Endpoint
 from kernel.db import Database
 from kernel.loop import Hints
 from rayjobs import logs as logs_module
-from rayjobs.log_pages import WhichLog, read_page
+from rayjobs.log_pages import WhichLog, find_attempt, read_page
 from rayjobs.logs import LogKeeper, Source, keep_ends
 from rayjobs.model.run import AttemptState, RunState, submission_id
 from rayjobs.run_store import get_run
@@ -49,7 +49,8 @@ class Desk:
     async def text(self, offset: int = 0, limit_bytes: int = 2**20) -> tuple[str, int, bool]:
         async with self.database.read() as session:
             run = await get_run(session, self.run_id)
-            page = await read_page(self.keeper, session, run, WhichLog(), offset=offset, limit_bytes=limit_bytes)
+            attempt = await find_attempt(session, run, WhichLog())
+        page = await read_page(self.keeper, run, attempt, offset=offset, limit_bytes=limit_bytes)
         return page.data, page.next_offset, page.complete
 
 

@@ -1,0 +1,194 @@
+"""A state folder with a running cluster, the servers that live and die on it, and the runs that must survive them.
+
+A server is a process forked from one that has everything imported, so that a life costs no second of start. It runs
+the very `serve` of `muster serve`, told to kill itself at a point.
+"""
+
+import asyncio
+import io
+import multiprocessing
+import os
+import signal
+import socket
+import sqlite3
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pydantic import SecretStr
+
+from api.main import serve
+from api.settings import Settings
+from api.wiring import wire
+from cluster_groups.backends.local_state import StateFolder
+from kernel.actor import Actor, Role
+from tests.builders.leftovers import end_leftovers
+from tests.builders.waiting import wait_until
+from tests.crash.points import Point
+
+CLUSTER = "shared"
+READY_TIMEOUT_S = 60
+UP_TIMEOUT_S = 120
+END_TIMEOUT_S = 60
+_TOKEN = "token-of-the-crash-test"
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["api.main", "tests.crash.points"])
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(state_dir=folder / "state", port=_free_port(), admin_token=SecretStr(_TOKEN))
+        self.api = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.settings.port}/api/v1",
+            headers={"Authorization": f"Bearer {_TOKEN}"},
+            timeout=30,
+            trust_env=False,
+        )
+        self.package = ""
+        self._server: BaseProcess | None = None
+
+    def serve(self, point: Point | None = None) -> None:
+        """Start a server, to die at the point; it may meet that before it is ready."""
+        self.kill()
+        self._server = _forks.Process(target=_live, args=(self.settings, point, self.folder / "server.log"))
+        self._server.start()
+        wait_until(lambda: self.is_dead or self._is_ready(), READY_TIMEOUT_S, self.last_words)
+        assert point is not None or not self.is_dead, self.last_words()
+
+    def serve_on(self) -> None:
+        """With the server of the case before, which has no point to die at."""
+        if self.is_dead:
+            self.serve()
+
+    def is_up(self) -> bool:
+        """The shared cluster."""
+        return bool(self.get(f"/clusters/{CLUSTER}")["health"]["status"] == "HEALTHY")
+
+    def kill(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.join()
+            self._server.close()
+            self._server = None
+
+    @property
+    def is_dead(self) -> bool:
+        return self._server is None or self._server.exitcode is not None
+
+    def wait_died(self) -> None:
+        """By its own hand, at the point."""
+        wait_until(lambda: self.is_dead, END_TIMEOUT_S, self.last_words)
+        assert self._server is not None
+        assert self._server.exitcode == -signal.SIGKILL, self.last_words()
+
+    def last_words(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")[-3000:]
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        return _ok(self.api.get(path, params=query))
+
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        return _ok(self.api.post(path, json=body))
+
+    def send(self, method: str, path: str) -> None:
+        """To a server that may die of it before it answers."""
+        with suppress(httpx.TransportError):
+            _ok(self.api.request(method, path))
+
+    def peek(self, path: str, **query: Any) -> dict[str, Any]:
+        """Nothing, when the server dies meanwhile."""
+        try:
+            return self.get(path, **query)
+        except httpx.TransportError:
+            return {}
+
+    def create_cluster(self, name: str) -> None:
+        nodes = {"head": {"cpu": 1, "memory_gib": 2}, "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}]}
+        self.post("/clusters", name=name, kind="managed", **nodes)
+
+    def upload(self, content: str) -> str:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("main.py", content)
+        answer = self.api.post("/packages", files={"file": ("main.zip", packed.getvalue())})
+        return str(_ok(answer)["id"])
+
+    def lose_newest_package(self) -> None:
+        blobs = (self.settings.state_dir / "blobs" / "packages").rglob("*.zip")
+        max(blobs, key=lambda blob: blob.stat().st_mtime_ns).unlink()
+
+    def run_of(self, job: str) -> str:
+        """Read past any server, as there may be none."""
+        with closing(sqlite3.connect(self.settings.state_dir / "muster.db")) as database:
+            ((run_id,),) = database.execute("SELECT id FROM runs WHERE job_name = ?", [job])
+        return str(run_id)
+
+    def stop_without_server(self, run_id: str) -> None:
+        """The stop is stored, and the server that took it is gone before any of its loops saw it."""
+        assert self.is_dead
+        asyncio.run(_stop(self.settings, run_id))
+
+    def ray_status(self, submission_id: str) -> str | None:
+        """As the shared cluster itself tells, past any server."""
+        state = StateFolder(self.settings.state_dir / "local")
+        (endpoint,) = (cluster.endpoint for one in state.ids() if (cluster := state.load(one)))
+        url = f"{endpoint.address}/api/jobs/{submission_id}"
+        answer = httpx.get(url, headers={"Authorization": f"Bearer {endpoint.token}"}, trust_env=False)
+        return str(answer.json()["status"]) if answer.is_success else None
+
+    def _is_ready(self) -> bool:
+        try:
+            return bool(self.api.get(f"http://127.0.0.1:{self.settings.port}/readyz").is_success)
+        except httpx.TransportError:
+            return False
+
+
+@contextmanager
+def a_world(folder: Path) -> Iterator[World]:
+    world = World(folder)
+    try:
+        world.serve()
+        world.create_cluster(CLUSTER)
+        world.post(f"/clusters/{CLUSTER}/start")
+        wait_until(world.is_up, UP_TIMEOUT_S, world.last_words)
+        world.package = world.upload("")
+        yield world
+    finally:
+        world.kill()
+        world.api.close()
+        end_leftovers(world.settings.state_dir)
+
+
+def _live(settings: Settings, point: Point | None, log: Path) -> None:
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    serve(settings, lambda step: _die() if point is not None and point.is_met(step) else None)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _stop(settings: Settings, run_id: str) -> None:
+    services = wire(settings)
+    async with services.database.write() as session:
+        await services.runs.stop(session, Actor(user="ann", role=Role.ADMIN), run_id)
+    await services.http.aclose()
+    await services.database.close()
+
+
+def _ok(answer: httpx.Response) -> dict[str, Any]:
+    assert answer.is_success, answer.text
+    return dict(answer.json()) if answer.content else {}
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

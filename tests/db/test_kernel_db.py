@@ -1,0 +1,149 @@
+"""Units of work, guarded writes and times, the same on both databases."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from kernel.db import Database, after_commit, guarded_update
+from kernel.errors import Unavailable
+from kernel.events import AuditRow, EventRow, audit, record
+from rayjobs.tables import JobRow
+
+NOON = datetime(2026, 11, 30, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def job(number: int = 0) -> JobRow:
+    return JobRow(
+        id=f"job_{number}", name=f"job {number}", origin="api", run_mode="cluster", created_at=NOON, created_by="ann"
+    )
+
+
+async def names(database: Database) -> list[str]:
+    async with database.read() as session:
+        return list(await session.scalars(select(JobRow.name).order_by(JobRow.name)))
+
+
+async def fail_after(database: Database, work: Callable[[AsyncSession], None]) -> None:
+    async with database.write() as session:
+        work(session)
+        await session.flush()
+        raise ZeroDivisionError
+
+
+class TestWrite:
+    async def test_commits_what_ends_well(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+        assert await names(database) == ["job 0"]
+
+    async def test_leaves_nothing_of_what_fails(self, database: Database) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await fail_after(database, lambda session: session.add(job()))
+        assert await names(database) == []
+
+    async def test_many_writers_all_get_their_turn(self, database: Database) -> None:
+        async def write(number: int) -> None:
+            async with database.write() as session:
+                session.add(job(number))
+
+        await asyncio.gather(*(write(number) for number in range(30)))
+        assert len(await names(database)) == 30
+
+    async def test_a_reader_sees_no_half_of_it(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+            await session.flush()
+            assert await names(database) == []
+
+
+class TestAfterCommit:
+    async def test_comes_when_it_is_durable(self, database: Database) -> None:
+        seen: list[list[str]] = []
+        async with database.write() as session:
+            session.add(job())
+            after_commit(session, lambda: seen.append(["called"]))
+            assert seen == []
+        assert seen == [["called"]]
+
+    async def test_never_comes_after_a_rollback(self, database: Database) -> None:
+        seen: list[str] = []
+        with pytest.raises(ZeroDivisionError):
+            await fail_after(database, lambda session: after_commit(session, lambda: seen.append("called")))
+        assert seen == []
+
+
+class TestGuardedUpdate:
+    async def test_one_of_two_who_have_seen_the_same_wins(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+
+        async def rename(name: str) -> bool:
+            async with database.write() as session:
+                return await guarded_update(session, JobRow, "job_0", 1, name=name)
+
+        won = await asyncio.gather(rename("a"), rename("b"))
+        assert sorted(won) == [False, True]
+        assert await names(database) == ["a" if won[0] else "b"]
+        async with database.read() as session:
+            assert await session.scalar(select(JobRow.version)) == 2
+
+    async def test_nothing_there(self, database: Database) -> None:
+        async with database.write() as session:
+            assert await guarded_update(session, JobRow, "job_9", 1, name="x") is False
+
+
+class TestTimes:
+    @pytest.mark.parametrize("offset_h", [0, 8, -5])
+    async def test_come_back_as_the_same_instant_in_utc(self, database: Database, offset_h: int) -> None:
+        local = NOON.astimezone(timezone(timedelta(hours=offset_h)))
+        async with database.write() as session:
+            row = job()
+            row.created_at = local
+            session.add(row)
+        async with database.read() as session:
+            stored = await session.scalar(select(JobRow.created_at))
+        assert stored == NOON
+        assert stored is not None
+        assert stored.utcoffset() == timedelta(0)
+
+    async def test_are_compared_as_instants(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+        tokyo = timezone(timedelta(hours=9))
+        async with database.read() as session:
+            later = select(JobRow.id).where(JobRow.created_at < (NOON + timedelta(seconds=1)).astimezone(tokyo))
+            earlier = select(JobRow.id).where(JobRow.created_at < (NOON - timedelta(seconds=1)).astimezone(tokyo))
+            assert (await session.scalar(later), await session.scalar(earlier)) == ("job_0", None)
+
+
+async def test_events_and_audit_go_with_their_change(database: Database) -> None:
+    async with database.write() as session:
+        record(session, "job_0", "CREATED", at=NOON, actor="ann", revision=1)
+        audit(session, "create", ("job", "job 0"), at=NOON, actor="ann", revision=1)
+    async with database.read() as session:
+        event, entry = await session.scalar(select(EventRow)), await session.scalar(select(AuditRow))
+    assert event is not None
+    assert (event.type, event.actor, event.params) == ("CREATED", "ann", {"revision": 1})
+    assert entry is not None
+    assert (entry.action, entry.target_type, entry.target, entry.detail) == ("create", "job", "job 0", {"revision": 1})
+
+
+async def test_sqlite_is_durable_and_checks_its_references(database: Database) -> None:
+    if database.dialect != "sqlite":
+        return
+    for open_session in (database.read, database.write):
+        async with open_session() as session:
+            pragmas = ("journal_mode", "synchronous", "foreign_keys")
+            values = [(await session.execute(text(f"PRAGMA {name}"))).scalar_one() for name in pragmas]
+        assert values == ["wal", 2, 1]
+
+
+async def test_a_database_that_does_not_answer() -> None:
+    database = Database("postgresql://muster@127.0.0.1:1/none")
+    with pytest.raises(Unavailable, match="DATABASE_UNREACHABLE"):
+        await database.ping()
+    await database.close()

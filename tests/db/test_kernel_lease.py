@@ -1,0 +1,100 @@
+"""At most one holder, taken over when it expires or is dead."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psutil
+import pytest
+from sqlalchemy import update
+
+from kernel.db import Database
+from kernel.lease import Holder, Lease, LeaseRow
+from tests.fakes.clock import FakeClock
+
+TTL_S = 15.0
+
+
+def lease_of(database: Database, clock: FakeClock, holder: Holder | None = None) -> Lease:
+    lease = Lease(database, clock, "controller", ttl_s=TTL_S)
+    if holder is not None:
+        lease._holder = holder
+    return lease
+
+
+FAR_AWAY = Holder("elsewhere", 7, 1.0)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+async def test_the_first_to_ask_holds_it_and_renews(database: Database, clock: FakeClock) -> None:
+    mine, other = lease_of(database, clock), lease_of(database, clock, FAR_AWAY)
+    assert await mine.hold()
+    assert not await other.hold()
+    clock.pass_s(TTL_S - 1)
+    assert await mine.hold()
+    clock.pass_s(TTL_S - 1)
+    assert not await other.hold()
+
+
+async def test_it_is_taken_over_when_it_expires(database: Database, clock: FakeClock) -> None:
+    mine, other = lease_of(database, clock), lease_of(database, clock, FAR_AWAY)
+    assert await other.hold()
+    clock.pass_s(TTL_S - 1)
+    assert not await mine.hold()
+    clock.pass_s(1)
+    assert await mine.hold()
+    assert not await other.hold()
+
+
+async def test_it_is_free_once_released(database: Database, clock: FakeClock) -> None:
+    mine, other = lease_of(database, clock), lease_of(database, clock, FAR_AWAY)
+    assert await mine.hold()
+    await other.release()  # not its own
+    assert not await other.hold()
+    await mine.release()
+    assert await other.hold()
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        yield child
+
+
+async def test_a_dead_process_of_this_host_need_not_expire(
+    database: Database, clock: FakeClock, child: subprocess.Popen[bytes]
+) -> None:
+    host = Holder.this_process().host
+    other = lease_of(database, clock, Holder(host, child.pid, psutil.Process(child.pid).create_time()))
+    mine = lease_of(database, clock)
+    assert await other.hold()
+    assert not await mine.hold()
+    child.communicate()
+    assert await mine.hold()
+
+
+async def test_a_later_process_with_the_same_number_is_another(database: Database, clock: FakeClock) -> None:
+    me = Holder.this_process()
+    former = lease_of(database, clock, Holder(me.host, me.pid, me.started - 1000))
+    assert await former.hold()
+    assert await lease_of(database, clock).hold()
+
+
+async def test_of_two_that_see_it_expired_one_gets_it(database: Database, clock: FakeClock) -> None:
+    assert await lease_of(database, clock, FAR_AWAY).hold()
+    async with database.write() as session:
+        await session.execute(update(LeaseRow).values(expires_at=clock.now() - timedelta(seconds=1)))
+    second, third = lease_of(database, clock, Holder("b", 1, 1.0)), lease_of(database, clock, Holder("c", 1, 1.0))
+    assert [await second.hold(), await third.hold()] == [True, False]
+
+
+def test_a_holder_is_written_and_read() -> None:
+    me = Holder.this_process()
+    assert Holder.parse(str(me)) == me
+    assert not me.is_gone()
+    assert not FAR_AWAY.is_gone()

@@ -1,0 +1,213 @@
+"""The reconcile loop: every key is looked at, one look at a time, whatever goes wrong."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from kernel.clock import SystemClock
+from kernel.controller import Controller
+from kernel.db import Database
+from kernel.events import EventRow, record
+from kernel.lease import Holder, Lease
+from kernel.loop import Hints, Loop, Reconciler, Stage, Step, Superseded
+from tests.fakes.clock import FakeClock
+
+TIMEOUT_S = 20
+
+
+class Counter(Reconciler[str, str, int]):
+    """Writes one event for each of its keys; what a look meets on the way, a test decides."""
+
+    name = "counter"
+    relist_s = 0.02
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+        self.acting: list[str] = []
+        self.most_at_once = 0
+        self.in_act: Callable[[str], Awaitable[None]] | None = None
+        self.times_superseded = 0
+
+    async def list_keys(self, session: AsyncSession) -> Sequence[str]:
+        del session
+        return self.keys
+
+    async def load(self, session: AsyncSession, key: str) -> str | None:
+        done = await session.scalar(select(EventRow.seq).where(EventRow.target_id == key))
+        return key if done is None else None
+
+    def decide(self, snapshot: str, now: datetime) -> str | None:
+        del now
+        return snapshot
+
+    async def act(self, plan: str) -> int:
+        self.acting.append(plan)
+        self.most_at_once = max(self.most_at_once, len(self.acting))
+        try:
+            if self.in_act:
+                await self.in_act(plan)
+        finally:
+            self.acting.remove(plan)
+        return 1
+
+    async def apply(self, session: AsyncSession, plan: str, outcome: int, now: datetime) -> None:
+        del outcome
+        record(session, plan, "COUNTED", at=now)
+        if self.times_superseded:
+            self.times_superseded -= 1
+            raise Superseded
+
+    def again_s(self, plan: str, outcome: int) -> float | None:
+        del plan, outcome
+        return 0.0
+
+
+async def counted(database: Database) -> dict[str, int]:
+    async with database.read() as session:
+        keys = list(await session.scalars(select(EventRow.target_id)))
+    return {key: keys.count(key) for key in keys}
+
+
+async def until_counted(database: Database, *keys: str) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while (await counted(database)).keys() != set(keys):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(loop: Loop) -> AsyncIterator[Loop]:
+    task = asyncio.create_task(loop.run())
+    try:
+        yield loop
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_every_key_is_brought_where_it_should_be_once(database: Database) -> None:
+    keys = [f"k{number}" for number in range(40)]
+    counter = Counter(*keys)
+    async with running(Loop(counter, database, SystemClock())):
+        await until_counted(database, *keys)
+    assert set((await counted(database)).values()) == {1}
+    assert 1 <= counter.most_at_once <= counter.concurrency
+
+
+async def test_steps_are_told_in_order(database: Database) -> None:
+    steps: list[Step] = []
+    async with running(Loop(Counter("a"), database, SystemClock(), steps.append)):
+        await until_counted(database, "a")
+    assert [(step.key, step.stage, step.outcome) for step in steps[:3]] == [
+        ("a", Stage.DECIDED, None),
+        ("a", Stage.ACTED, 1),
+        ("a", Stage.APPLIED, 1),
+    ]
+
+
+async def test_one_key_is_never_in_two_hands(database: Database) -> None:
+    counter = Counter("a")
+    loop = Loop(counter, database, SystemClock())
+
+    async def hint_meanwhile(key: str) -> None:
+        for _ in range(20):
+            loop.hint(key)
+            await asyncio.sleep(0)
+
+    counter.in_act = hint_meanwhile
+    async with running(loop):
+        await until_counted(database, "a")
+    assert counter.most_at_once == 1
+
+
+async def test_a_hint_comes_before_the_next_list(database: Database) -> None:
+    counter = Counter()
+    counter.relist_s = 3600
+    async with running(Loop(counter, database, SystemClock())) as loop:
+        await asyncio.sleep(0)
+        loop.hint("a")
+        await until_counted(database, "a")
+
+
+async def test_a_failing_key_holds_up_no_other(database: Database) -> None:
+    counter = Counter("bad", "good")
+
+    async def fail(key: str) -> None:
+        if key == "bad":
+            raise ZeroDivisionError("no")
+
+    counter.in_act = fail
+    with structlog.testing.capture_logs() as logs:
+        async with running(Loop(counter, database, SystemClock())) as loop:
+            await until_counted(database, "good")
+    assert loop.last_error == "bad: ZeroDivisionError: no"
+    assert {line["key"] for line in logs if line["event"] == "step_failed"} == {"bad"}
+
+
+async def test_what_was_overtaken_is_rolled_back_and_looked_at_again(database: Database) -> None:
+    counter = Counter("a")
+    counter.times_superseded = 3
+    with structlog.testing.capture_logs() as logs:
+        async with running(Loop(counter, database, SystemClock())):
+            await until_counted(database, "a")
+    assert await counted(database) == {"a": 1}
+    assert logs == []
+
+
+async def test_no_session_is_open_while_it_acts(database: Database) -> None:
+    """Else a slow cluster would keep all writers of SQLite waiting."""
+    counter = Counter("a")
+
+    async def write(_key: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S), database.write() as session:
+            record(session, "b", "OTHER", at=SystemClock().now())
+
+    counter.in_act = write
+    async with running(Loop(counter, database, SystemClock())):
+        await until_counted(database, "a", "b")
+
+
+class TestHints:
+    async def test_are_given_once_the_change_is_durable(self, database: Database) -> None:
+        hints, heard = Hints(), []
+        hints.connect("loop", heard.append)
+        async with database.write() as session:
+            hints.send(session, "loop", "a")
+            assert heard == []
+        assert heard == ["a"]
+
+    async def test_nobody_need_listen(self, database: Database) -> None:
+        async with database.write() as session:
+            Hints().send(session, "loop", "a")
+
+
+class TestController:
+    async def test_only_the_holder_of_the_lease_runs_the_loops(self, database: Database) -> None:
+        clock = FakeClock()
+        other = Lease(database, clock, "controller", ttl_s=15)
+        other._holder = Holder("elsewhere", 1, 1.0)
+        assert await other.hold()
+        controller = Controller(Lease(database, clock, "controller", ttl_s=15), [Loop(Counter("a"), database, clock)])
+        await controller._follow(await controller._renew())
+        assert not controller.is_leading
+        await other.release()
+        await controller._follow(await controller._renew())
+        assert controller.is_leading
+        await until_counted(database, "a")
+        await controller._follow(leading=False)
+        assert not controller.is_leading
+
+    async def test_gives_the_lease_back_when_it_ends(self, database: Database) -> None:
+        clock = FakeClock()
+        controller = Controller(Lease(database, clock, "controller", ttl_s=15), [Loop(Counter("a"), database, clock)])
+        task = asyncio.create_task(controller.run())
+        await until_counted(database, "a")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        other = Lease(database, clock, "controller", ttl_s=15)
+        other._holder = Holder("elsewhere", 1, 1.0)
+        assert await other.hold()

@@ -1,0 +1,77 @@
+"""Where settings come from, and what is said of wrong ones."""
+
+from pathlib import Path
+
+import pytest
+
+from api.settings import Settings
+from kernel.errors import InvalidInput
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MUSTER_STATE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_defaults(state_dir: Path) -> None:
+    settings = Settings.load()
+    assert (settings.host, settings.port, settings.on_loopback) == ("127.0.0.1", 8266, True)
+    assert settings.database == f"sqlite:///{state_dir}/muster.db"
+    assert (settings.lease_ttl_s, settings.max_log_bytes) == (600, 2**30)
+
+
+def test_the_environment_wins_over_the_file(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state_dir / "muster.toml").write_text('port = 1\nHOST = "0.0.0.0"')
+    monkeypatch.setenv("MUSTER_PORT", "2")
+    settings = Settings.load()
+    assert (settings.port, settings.host, settings.on_loopback) == (2, "0.0.0.0", False)
+
+
+def test_another_file(state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text("run_retention_days = 7")
+    monkeypatch.setenv("MUSTER_CONFIG", str(file))
+    assert Settings.load().run_retention_days == 7
+
+
+@pytest.mark.parametrize(
+    ("toml", "reason"),
+    [
+        ("prot = 80", "prot: there is no such setting"),
+        ("port = 'x'", "port: Input should be a valid integer"),
+        ("lease_ttl_s = 10", "lease_ttl_s: Input should be greater than or equal to 30"),
+        ("ray_default_target = 'nowhere/x'", "must be clusters/<name>, groups/<name> or jobs/<name>"),
+        ("port = ", "Invalid value"),
+    ],
+)
+def test_what_is_wrong_is_named(state_dir: Path, toml: str, reason: str) -> None:
+    (state_dir / "muster.toml").write_text(toml)
+    with pytest.raises(InvalidInput) as refused:
+        Settings.load()
+    told = f"{refused.value.params['source']}: {refused.value.params['reason']}"
+    assert str(state_dir / "muster.toml") in told
+    assert reason in told
+
+
+def test_a_variable_that_is_wrong_is_named(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_PORT", "x")
+    with pytest.raises(InvalidInput) as refused:
+        Settings.load()
+    assert refused.value.params["source"] == "MUSTER_PORT"
+
+
+def test_a_named_file_that_is_missing(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_CONFIG", str(state_dir / "none.toml"))
+    with pytest.raises(InvalidInput, match="INVALID_SETTING"):
+        Settings.load()
+
+
+def test_every_setting_is_explained() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = Settings(admin_token="mst_secret", database_url="postgresql://u:hidden@h/d")
+    assert "mst_secret" not in repr(settings)
+    assert "hidden" not in repr(settings)
