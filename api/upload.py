@@ -58,7 +58,7 @@ class _Form:
     _parser: MultipartParser = field(init=False)
 
     def __post_init__(self) -> None:
-        callbacks: "MultipartCallbacks" = {
+        callbacks: MultipartCallbacks = {
             "on_part_begin": self._begin_part,
             "on_header_field": self._add_header,
             "on_header_value": self._add_value,

@@ -116,14 +116,7 @@ class _Wiring:
         packages = PackageService(self.database, self.blobs, self.clock, limits, job_store.users_of_package)
         uploads = RayUploads(self.database, self.blobs, self.clock, limits)
         pools = ResourcePools(self.clock, self.hints, list(self.backends), users_of_resource_group)
-        clusters = Clusters(
-            self.clock,
-            self.hints,
-            backends=list(self.backends),
-            pools=pools,
-            runs=self.runs_of_clusters,
-            credentials=self.credentials,
-        )
+        clusters = self._clusters(pools)
         groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group)
         jobs = JobService(self.clock, UriPolicy())
         fleet = Fleet(clusters, groups, pools, self.endpoints)
@@ -155,6 +148,16 @@ class _Wiring:
             fleet=fleet,
             loops=loops,
             controller=Controller(lease, loops, partial(end_orphans, self.database, self.backends)),
+        )
+
+    def _clusters(self, pools: ResourcePools) -> Clusters:
+        return Clusters(
+            self.clock,
+            self.hints,
+            backends=list(self.backends),
+            pools=pools,
+            runs=self.runs_of_clusters,
+            credentials=self.credentials,
         )
 
     def _loops(self, fleet: Fleet, packages: Packages, logs: LogKeeper) -> tuple[Loop, ...]:

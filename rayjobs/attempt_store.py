@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.model.demand import ClusterView
 from rayjobs import run_store
 from rayjobs.job_json import spec_from_json
-from rayjobs.model.job import RunMode
+from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import AttemptState, EndCode, RunState
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.tables import AttemptRow, JobRevisionRow, LogRow, RunRow
@@ -38,7 +38,15 @@ async def load(
         return None
     attempt, run, spec_json, log_complete = found
     spec = spec_from_json(spec_json)
-    view = AttemptView(
+    cluster = await view_cluster(session, attempt.cluster_id)
+    view = _view(attempt, run, spec, cluster, log_complete=bool(log_complete))
+    return AttemptSnapshot(view=view, spec=spec, owner=run.created_by)
+
+
+def _view(
+    attempt: AttemptRow, run: RunRow, spec: JobSpec, cluster: ClusterView | None, *, log_complete: bool
+) -> AttemptView:
+    return AttemptView(
         id=attempt.id,
         version=attempt.version,
         epoch=attempt.epoch,
@@ -61,7 +69,6 @@ async def load(
         lost_timeout_s=LOST_TIMEOUT_S,
         cluster_id=attempt.cluster_id,
         cluster_name=attempt.cluster,
-        cluster=await view_cluster(session, attempt.cluster_id),
-        log_complete=bool(log_complete),
+        cluster=cluster,
+        log_complete=log_complete,
     )
-    return AttemptSnapshot(view=view, spec=spec, owner=run.created_by)

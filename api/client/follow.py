@@ -98,16 +98,15 @@ class RunFollower(RunWatch):
         stream = self._runs.log_stream(self._run_id, attempt=self.epoch, offset=self.offset, silence_s=SILENCE_S)
         with stream as events:
             for event in events:
-                if event is not None and event.name == "end":
+                piece = json.loads(event.data) if event is not None and event.name == "log" else None
+                if (event is not None and event.name == "end") or (piece and piece["offset"] != self.offset):
                     return
-                if event is not None and event.name == "log":
-                    piece = json.loads(event.data)
-                    if piece["offset"] != self.offset:
-                        return
+                if piece:
                     yield LogText(data=piece["data"])
                     self.offset = piece["next_offset"]
-                if self._clock() - looked > _LOOK_EVERY_S:
-                    looked = self._clock()
-                    if not self.looks_the_same(self._runs.get(self._run_id)):
-                        return
+                if self._clock() - looked <= _LOOK_EVERY_S:
+                    continue
+                looked = self._clock()
+                if not self.looks_the_same(self._runs.get(self._run_id)):
+                    return
         yield from self.interrupt("the stream broke off")

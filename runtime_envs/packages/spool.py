@@ -15,8 +15,8 @@ import psutil
 from kernel.errors import TooLarge, Unavailable
 from kernel.ids import new_id
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 _BLOCK_BYTES = 1024 * 1024
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -61,7 +61,7 @@ def disk_full_is_unavailable() -> Iterator[None]:
         raise
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread(function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
     """`asyncio.to_thread` that, when cancelled, still waits: nobody closes a file under a thread that uses it."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
