@@ -14,7 +14,37 @@ setup: .venv/.ready ## make .venv from the hash-locked requirements
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+check: setup ## lint, types, import directions, sizes, texts, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/architecture
+
+test: setup ## every test that needs neither root nor a service this machine lacks
+	$(BIN)/pytest --ignore tests/architecture
+
+test-fast: setup ## the tests that start no Ray
+	$(BIN)/pytest --ignore tests/architecture -m "not ray"
+
+fmt: setup ## format, and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+run: setup ## the service in the foreground, on its own state folder
+	$(BIN)/muster serve
+
+openapi: setup ## write api/openapi.json anew from the application
+	$(BIN)/python -m api.openapi
+
+docs: setup ## write the generated reference pages anew
+	$(BIN)/python -m api.cli.reference
+	$(BIN)/python -m tests.architecture.reference
+
+bench: setup ## measure beside plain Ray; some ten minutes
+	$(BIN)/python -m benchmarks
+
 demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
 	$(BIN)/python docs/demo/demo.py
 
-.PHONY: demo help setup
+.PHONY: bench check demo docs fmt help openapi run setup test test-fast

@@ -25,7 +25,7 @@ def _ray_target(value: str | None) -> str | None:
 
 
 class Settings(BaseSettings):
-    """Names and meaning are fixed by api.md §12; `docs/settings.md` is made from the descriptions."""
+    """Names and meaning are fixed by api.md §12; `docs/reference/settings.md` is made from the descriptions."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 

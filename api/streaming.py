@@ -37,7 +37,8 @@ class News:
         try:
             if not self._stopping:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(bell.wait(), timeout_s)
+                    async with asyncio.timeout(timeout_s):
+                        await bell.wait()
         finally:
             self._bells[topic].discard(bell)
             if not self._bells[topic]:

@@ -13,7 +13,7 @@ from benchmarks.service import FINAL, Service, service, wait_for
 from cluster_groups.model.cluster import Endpoint
 
 ROUNDS = 4
-TO_RAY = 40
+TO_RAY = 60
 """A round for Ray alone: it starts every one of them at once, at some 100 MB each."""
 TO_MUSTER = 400
 CONNECTIONS = 16

@@ -5,7 +5,7 @@ failing as "database is locked".
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from sqlalchemy.types import TypeDecorator
 from kernel import sqlite
 from kernel.errors import Unavailable
 
+_KEYS_AT_ONCE = 1000
 _to_json = partial(json.dumps, ensure_ascii=False)
 """Text as it is: SQLite does not find a key that was stored in escapes."""
 
@@ -132,6 +133,21 @@ async def guarded_update(session: AsyncSession, row: type[Any], key: str, versio
         .execution_options(synchronize_session=False)
     )
     return (await session.execute(statement)).scalar_one_or_none() is not None
+
+
+async def guarded_updates(session: AsyncSession, row: type[Any], keys: Sequence[str], version: int, **values: Any) -> set[str]:
+    """Write the same `values` to many rows of one version; the keys of those that nobody changed meanwhile."""
+    written: set[str] = set()
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        statement = (
+            update(row)
+            .where(row.id.in_(keys[start : start + _KEYS_AT_ONCE]), row.version == version)
+            .values(version=version + 1, **values)
+            .returning(row.id)
+            .execution_options(synchronize_session=False)
+        )
+        written |= set(await session.scalars(statement))
+    return written
 
 
 def _with_driver(url: str) -> Any:

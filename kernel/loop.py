@@ -9,6 +9,7 @@ import heapq
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -195,10 +196,9 @@ class Loop:
     async def _sleep_until(self, instant: float) -> None:
         self._wake.clear()
         timeout = max(0.0, min(instant - time.monotonic(), self.reconciler.relist_s))
-        try:
-            await asyncio.wait_for(self._wake.wait(), timeout)
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):  # wait_for may swallow a cancellation (Python 3.11)
+                await self._wake.wait()
 
     async def _look(self, key: str) -> None:
         again: float | None = None

@@ -1,5 +1,6 @@
 """From an attempt and its job's revision to what is sent to Ray: packages first, then the submission."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from kernel.errors import NotFound
@@ -77,7 +78,9 @@ async def _package(package_id: str, packages: PackageService) -> Delivery:
     except NotFound as error:
         raise PackageGone(package_id) from error
     name = f"muster_{package.sha256}.zip"
-    return Delivery(name=name, size_bytes=package.size_bytes, open=lambda: packages.content(package))
+    return Delivery(
+        name=name, size_bytes=package.size_bytes, open=lambda: _or_gone(package_id, packages.content(package))
+    )
 
 
 async def _ray_upload(name: str, owner: str, uploads: RayUploads) -> Delivery:
@@ -85,4 +88,13 @@ async def _ray_upload(name: str, owner: str, uploads: RayUploads) -> Delivery:
         upload, chunks = await uploads.open(owner, name)
     except NotFound as error:
         raise PackageGone(name) from error
-    return Delivery(name=name, size_bytes=upload.size_bytes, open=lambda: chunks)
+    return Delivery(name=name, size_bytes=upload.size_bytes, open=lambda: _or_gone(name, chunks))
+
+
+async def _or_gone(name: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A row is no proof that the store still has the bytes."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except NotFound as error:
+        raise PackageGone(name) from error

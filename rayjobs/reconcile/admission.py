@@ -1,5 +1,6 @@
 """The loop that gives waiting runs their place: snapshot → plan_admission → one guarded write for each outcome."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -8,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Cluster
-from kernel.db import guarded_update
+from kernel.db import guarded_update, guarded_updates
 from kernel.errors import Conflict
 from kernel.events import record
 from kernel.loop import Hints, Reconciler, Superseded
@@ -70,9 +71,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         del outcome
         for start in plan.starts:
             await self._start(session, start, now)
-        for wait in plan.waits:
-            if _is_news(wait):
-                await self._wait(session, wait, now)
+        await self._wait(session, [wait for wait in plan.waits if _is_news(wait)], now)
         for give_up in plan.give_ups:
             await self._give_up(session, give_up, now)
 
@@ -122,18 +121,24 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         run.cluster, run.cluster_id = made.name, made.id
         return made
 
-    async def _wait(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
-        run = wait.run
-        same_code = run.condition is not None and run.condition.code == wait.reason.code
-        since = run.condition.since if run.condition is not None and same_code else now
-        condition = Condition(code=wait.reason.code, owner=wait.reason.owner, params=wait.reason.params, since=since)
-        state = run.state if run.state is RunState.WAITING else move(RUN_TRANSITIONS, run.state, RunState.WAITING)
-        values = {"state": state, "condition": run_store.condition_to_json(condition)}
-        if not await guarded_update(session, RunRow, run.id, run.version, **values):
-            return
+    async def _wait(self, session: AsyncSession, waits: Sequence[Wait], now: datetime) -> None:
+        """One statement for all that wait for the same: a burst has hundreds of them."""
+        alike: dict[tuple[int, str], list[Wait]] = {}
+        for wait in waits:
+            condition = run_store.condition_to_json(_condition(wait, now))
+            alike.setdefault((wait.run.version, json.dumps(condition)), []).append(wait)
+        for (version, condition), group in alike.items():
+            values = {"state": RunState.WAITING, "condition": json.loads(condition)}
+            written = await guarded_updates(session, RunRow, [wait.run.id for wait in group], version, **values)
+            for wait in group:
+                if wait.run.id in written:
+                    self._tell_waiting(session, wait, now)
+
+    def _tell_waiting(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
+        run, reason = wait.run, wait.reason
         self._hints.send(session, RUN_NEWS, run.id)
-        if not same_code:
-            record(session, run.id, "WAITING", at=now, code=wait.reason.code, params=dict(wait.reason.params))
+        if run.condition is None or run.condition.code != reason.code:
+            record(session, run.id, "WAITING", at=now, code=reason.code, params=dict(reason.params))
             _keep_decision(session, run, wait.decision, now)
 
     async def _give_up(self, session: AsyncSession, give_up: GiveUp, now: datetime) -> None:
@@ -143,6 +148,13 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         if await guarded_update(session, RunRow, run.id, run.version, **values):
             record(session, run.id, state, at=now, code=end.code)
             self._hints.send(session, RUN_NEWS, run.id)
+
+
+def _condition(wait: Wait, now: datetime) -> Condition:
+    """It waits since it began to wait for this."""
+    known, reason = wait.run.condition, wait.reason
+    since = known.since if known is not None and known.code == reason.code else now
+    return Condition(code=reason.code, owner=reason.owner, params=reason.params, since=since)
 
 
 def _is_news(wait: Wait) -> bool:

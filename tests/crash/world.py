@@ -108,7 +108,7 @@ class World:
             return {}
 
     def create_cluster(self, name: str) -> None:
-        nodes = {"head": {"cpu": 1, "memory_gib": 2}, "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}]}
+        nodes = {"head": {"cpu": 1, "memory_gib": 4}, "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}]}
         self.post("/clusters", name=name, kind="managed", **nodes)
 
     def upload(self, content: str) -> str:
