@@ -38,7 +38,6 @@ openapi: setup ## write api/openapi.json anew from the application
 	$(BIN)/python -m api.openapi
 
 docs: setup ## write the generated reference pages anew
-	$(BIN)/python -m api.cli.reference
 	$(BIN)/python -m tests.architecture.reference
 
 bench: setup ## measure beside plain Ray; some ten minutes

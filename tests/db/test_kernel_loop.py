@@ -185,26 +185,35 @@ class TestHints:
             Hints().send(session, "loop", "a")
 
 
+def a_controller(database: Database, clock: FakeClock, taken_over: asyncio.Event) -> Controller:
+    async def take_over() -> None:
+        taken_over.set()
+
+    lease = Lease(database, clock, "controller", ttl_s=15)
+    return Controller(lease, [Loop(Counter("a"), database, clock)], take_over)
+
+
 class TestController:
     async def test_only_the_holder_of_the_lease_runs_the_loops(self, database: Database) -> None:
         clock = FakeClock()
         other = Lease(database, clock, "controller", ttl_s=15)
         other._holder = Holder("elsewhere", 1, 1.0)
         assert await other.hold()
-        controller = Controller(Lease(database, clock, "controller", ttl_s=15), [Loop(Counter("a"), database, clock)])
+        taken_over = asyncio.Event()
+        controller = a_controller(database, clock, taken_over)
         await controller._follow(await controller._renew())
         assert not controller.is_leading
         await other.release()
         await controller._follow(await controller._renew())
         assert controller.is_leading
+        await asyncio.wait_for(taken_over.wait(), TIMEOUT_S)
         await until_counted(database, "a")
         await controller._follow(leading=False)
         assert not controller.is_leading
 
     async def test_gives_the_lease_back_when_it_ends(self, database: Database) -> None:
         clock = FakeClock()
-        controller = Controller(Lease(database, clock, "controller", ttl_s=15), [Loop(Counter("a"), database, clock)])
-        task = asyncio.create_task(controller.run())
+        task = asyncio.create_task(a_controller(database, clock, asyncio.Event()).run())
         await until_counted(database, "a")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
