@@ -19,6 +19,7 @@ NOUNS = {
     "package": "Packages: the ZIP files jobs run from.",
     "cluster": "Ray clusters.",
     "group": "Cluster groups and their policies.",
+    "credential": "Secrets that clusters refer to by name.",
     "quota": "Resource packages and resource groups.",
     "token": "Tokens of people and programs.",
     "audit": "Who did what.",

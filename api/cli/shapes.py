@@ -159,6 +159,17 @@ TOKEN = Noun(
     ),
 )
 
+CREDENTIAL = Noun(
+    word="credential",
+    pick=lambda muster: muster.credentials,
+    columns=(
+        column("NAME", "name"),
+        column("TYPE", "type"),
+        *_created(),
+        column("ID", "id", is_extra=True),
+    ),
+)
+
 AUDIT = Noun(
     word="entry",
     pick=lambda muster: muster.audit,

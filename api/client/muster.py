@@ -13,7 +13,7 @@ from api.client.groups import Groups
 from api.client.http import Http
 from api.client.jobs import Jobs
 from api.client.packages import Packages
-from api.client.people import Audit, Tokens
+from api.client.people import Audit, Credentials, Tokens
 from api.client.quotas import ResourceGroups, ResourcePackages
 from api.client.runs import Runs
 
@@ -28,6 +28,7 @@ class Muster:
         self.groups = Groups(http)
         self.resource_packages = ResourcePackages(http)
         self.resource_groups = ResourceGroups(http)
+        self.credentials = Credentials(http)
         self.tokens = Tokens(http)
         self.audit = Audit(http)
 

@@ -9,3 +9,7 @@ class Tokens(Resource):
 
 class Audit(Resource):
     path = "/audit"
+
+
+class Credentials(Resource):
+    path = "/credentials"
