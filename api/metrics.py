@@ -7,7 +7,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kernel.loop import Loop
+from kernel.clock import Clock
+from kernel.loop import Loop, Stage, Step
+from rayjobs.decide.admit import AdmissionPlan
+from rayjobs.decide.attempt import Change
 
 _WAIT_BUCKETS_S = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 24 * 3600)
 _DECISION_BUCKETS_S = (0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2)
@@ -25,7 +28,8 @@ class Figures:
 class Metrics:
     """One set per service, so that two services in one process do not add up."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._registry = CollectorRegistry()
         self.queue_wait_seconds = Histogram(
             "muster_queue_wait_seconds",
@@ -49,6 +53,16 @@ class Metrics:
             ["loop"],
             registry=self._registry,
         )
+
+    def watch(self, step: Step) -> None:
+        """Counts what the loops do, step by step."""
+        if step.stage is Stage.DECIDED:
+            self.decision_seconds.labels(step.loop).observe(step.decided_in_s)
+        elif step.stage is Stage.APPLIED and isinstance(step.plan, AdmissionPlan):
+            for start in step.plan.starts:
+                self.queue_wait_seconds.observe((self._clock.now() - start.run.enqueued_at).total_seconds())
+        elif step.stage is Stage.APPLIED and isinstance(step.outcome, Change) and step.outcome.end is not None:
+            self.attempts_total.labels(step.outcome.end.end_class).inc()
 
     def render(self, figures: Figures, loops: Iterable[Loop]) -> bytes:
         for loop in loops:

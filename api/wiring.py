@@ -33,7 +33,7 @@ from kernel.clock import Clock, SystemClock
 from kernel.controller import TTL_S, Controller
 from kernel.db import Database
 from kernel.lease import Lease
-from kernel.loop import Hints, Loop, Observer, Reconciler
+from kernel.loop import Hints, Loop, Observer, Reconciler, Step
 from kernel.resources import Resources
 from rayjobs import job_store
 from rayjobs.fleet import Fleet, RunsOfClusters, users_of_cluster_group, users_of_resource_group
@@ -96,7 +96,9 @@ class _Wiring:
     """Made once to build `Services`; the attributes are the parts more than one other part needs."""
 
     def __init__(self, settings: Settings, clock: Clock, observer: Observer) -> None:
-        self.settings, self.clock, self.observer = settings, clock, observer
+        self.settings, self.clock = settings, clock
+        self.metrics = Metrics(clock)
+        self.watch = observer
         self.database = Database(settings.database)
         self.hints, self.news = Hints(), News()
         self.http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=200))
@@ -132,7 +134,7 @@ class _Wiring:
             clock=self.clock,
             hints=self.hints,
             news=self.news,
-            metrics=Metrics(),
+            metrics=self.metrics,
             http=self.http,
             blobs=self.blobs,
             tokens=Tokens(self.database, self.clock),
@@ -168,10 +170,14 @@ class _Wiring:
             AttemptReconciler(self.gateway, fleet, packages, logs, self.hints),
             LogReconciler(fleet, logs),
         ]
-        loops = tuple(Loop(one, self.database, self.clock, self.observer) for one in reconcilers)
+        loops = tuple(Loop(one, self.database, self.clock, self._observe) for one in reconcilers)
         for loop in loops:
             self.hints.connect(loop.reconciler.name, loop.hint)
         return loops
+
+    def _observe(self, step: Step) -> None:
+        self.metrics.watch(step)
+        self.watch(step)
 
     def _ring(self, run_id: str) -> None:
         self.news.ring(RUN_NEWS)

@@ -48,6 +48,7 @@ class Step:
     stage: Stage
     plan: Any
     outcome: Any = None
+    decided_in_s: float = 0.0
 
 
 Observer = Callable[[Step], None]
@@ -224,10 +225,11 @@ class Loop:
         reconciler = self.reconciler
         async with self._database.read() as session:
             snapshot = await reconciler.load(session, key)
+        start = time.perf_counter()
         plan = None if snapshot is None else reconciler.decide(snapshot, self._clock.now())
         if plan is None:
             return None
-        self._observe(Step(reconciler.name, key, Stage.DECIDED, plan))
+        self._observe(Step(reconciler.name, key, Stage.DECIDED, plan, decided_in_s=time.perf_counter() - start))
         outcome = await reconciler.act(plan)
         self._observe(Step(reconciler.name, key, Stage.ACTED, plan, outcome))
         if reconciler.changes(plan, outcome):
