@@ -37,6 +37,11 @@ run: setup ## the service in the foreground, on its own state folder
 openapi: setup ## write api/openapi.json anew from the application
 	$(BIN)/python -m api.openapi
 
+migration: setup ## draft the next step of the schema: make migration m="what changes"
+	$(BIN)/python -m api.migrations "$(m)"
+	$(BIN)/ruff check --fix --quiet api/migrations/versions
+	$(BIN)/ruff format --quiet api/migrations/versions
+
 docs: setup ## write the generated reference pages anew
 	$(BIN)/python -m tests.architecture.reference
 
@@ -46,4 +51,4 @@ bench: setup ## measure beside plain Ray; some ten minutes
 demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
 	$(BIN)/python docs/demo/demo.py
 
-.PHONY: bench check demo docs fmt help openapi run setup test test-fast
+.PHONY: bench check demo docs fmt help migration openapi run setup test test-fast

@@ -8,14 +8,15 @@ row (PostgreSQL) or on the one writing connection (SQLite). What fails is rolled
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from fastapi import Request, Response
 from pydantic import BaseModel
-from sqlalchemy import delete, insert, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.tables import IdempotencyRow
@@ -24,6 +25,7 @@ from kernel.errors import Conflict, InvalidInput
 KEPT = timedelta(days=1)
 MAX_KEY_LENGTH = 200
 _KEPT_HEADERS = ("location", "etag")
+_INSERT: Mapping[str, Callable[..., Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class Replay(Exception):
@@ -59,31 +61,29 @@ class Key:
 async def reserve(session: AsyncSession, key: Key, now: datetime) -> None:
     """Take the key for this unit of work, or raise `Replay` with the first answer, or IDEMPOTENCY_KEY_REUSED."""
     row = {"user": key.user, "key": key.key, "request_digest": key.digest, "created_at": now}
-    try:
-        async with session.begin_nested():
-            await session.execute(insert(IdempotencyRow).values(**row, status=0, headers={}, body=None))
-    except IntegrityError:
-        kept = (await session.execute(_find(key))).scalar_one()
-        if kept.request_digest != key.digest:
-            raise Conflict("IDEMPOTENCY_KEY_REUSED") from None
-        raise Replay(_response(kept)) from None
+    insert = _INSERT[session.get_bind().dialect.name](IdempotencyRow).values(**row, status=0, headers={}, body=None)
+    if await session.scalar(insert.on_conflict_do_nothing().returning(IdempotencyRow.key)) is not None:
+        return
+    kept = (await session.scalars(select(IdempotencyRow).where(*_is(key)))).one()
+    if kept.request_digest != key.digest:
+        raise Conflict("IDEMPOTENCY_KEY_REUSED")
+    raise Replay(_response(kept))
 
 
 async def keep(session: AsyncSession, key: Key, response: Response, out: BaseModel | None) -> None:
     """`out` is the body to answer with, less what may be shown only once."""
     headers = {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
-    where = (IdempotencyRow.user == key.user, IdempotencyRow.key == key.key)
     body = None if out is None else out.model_dump(mode="json", by_alias=True)
     values = {"status": response.status_code, "headers": headers, "body": body}
-    await session.execute(update(IdempotencyRow).where(*where).values(**values))
+    await session.execute(update(IdempotencyRow).where(*_is(key)).values(**values))
 
 
 async def prune(session: AsyncSession, now: datetime) -> None:
     await session.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at < now - KEPT))
 
 
-def _find(key: Key) -> Any:
-    return select(IdempotencyRow).where(IdempotencyRow.user == key.user, IdempotencyRow.key == key.key)
+def _is(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return IdempotencyRow.user == key.user, IdempotencyRow.key == key.key
 
 
 def _response(row: IdempotencyRow) -> Response:

@@ -32,13 +32,14 @@ class News:
 
     async def wait(self, topic: str, *, timeout_s: float) -> bool:
         """Until there may be something new. False: the service stops, end the stream."""
+        if self._stopping:
+            return False
         bell = asyncio.Event()
         self._bells[topic].add(bell)
         try:
-            if not self._stopping:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(timeout_s):
-                        await bell.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await bell.wait()
         finally:
             self._bells[topic].discard(bell)
             if not self._bells[topic]:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--scale 0.2] [--record] [name …]`: measure, print one table; --record puts it into the docs."""
+"""`python -m benchmarks [--scale 0.2] [--record] [name …]`: measure and print; --record also into the docs."""
 
 import argparse
 import sys

@@ -7,9 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import insert
+from ulid import ULID
 
+from cluster_groups.model.demand import Demand
 from kernel.db import Base, Database
 from kernel.ids import new_id
+from kernel.resources import Resources
+from rayjobs import run_store
 from rayjobs.tables import AttemptRow, JobRow, RunRow, RunTagRow
 
 JOBS = 200
@@ -23,9 +27,7 @@ ENDS = {  # state → its share and how it ended
     "STOPPED": (2, "stopped", "BY_USER"),
     "QUEUE_TIMEOUT": (1, "timeout", "MAX_WAIT"),
 }
-DEMAND = {
-    "cpu": 1.0, "memory_gib": 1.0, "gpu": {}, "gpu_types": [], "labels": {}, "ray_version": None, "python_version": None,
-}  # fmt: skip
+DEMAND = run_store.demand_to_json(Demand(resources=Resources(cpu=1, memory_gib=1)))
 
 
 async def write_history(database: Database, count: int) -> None:
@@ -36,9 +38,7 @@ async def write_history(database: Database, count: int) -> None:
     weights = [1 / (rank + 1) for rank in range(JOBS)]  # a few jobs have most of the runs
     chosen = chance.choices(jobs, weights, k=count)
     ages = sorted((chance.uniform(0, DAYS) for _ in range(count)), reverse=True)
-    runs = (
-        _run(chance, job, now - timedelta(days=age)) for job, age in zip(chosen, ages, strict=True)
-    )
+    runs = (_run(chance, job, now - timedelta(days=age)) for job, age in zip(chosen, ages, strict=True))
     for batch in _batches(runs):
         await _insert(database, RunRow, batch)
         await _insert(database, AttemptRow, [_attempt(run) for run in batch])
@@ -64,7 +64,7 @@ def _run(chance: random.Random, job: dict[str, Any], at: datetime) -> dict[str, 
     cluster = chance.randrange(CLUSTERS)
     ended_at = at + timedelta(seconds=chance.uniform(5, 5000))
     return {
-        "id": new_id("run"),
+        "id": f"run_{str(ULID.from_datetime(at)).lower()}",
         "created_at": at,
         "created_by": job["created_by"],
         "version": 6,

@@ -55,9 +55,7 @@ def _shared(waiting: Iterator[Mapping[str, Any]], lock: threading.Lock) -> Itera
         yield body
 
 
-def _post_some(
-    target: Target, bodies: Iterator[Mapping[str, Any]], statuses: Counter[int], answers: list[Any]
-) -> None:
+def _post_some(target: Target, bodies: Iterator[Mapping[str, Any]], statuses: Counter[int], answers: list[Any]) -> None:
     where = urlsplit(target.address)
     connection = HTTPConnection(str(where.hostname), where.port, timeout=120)
     headers = {"Content-Type": "application/json", **target.headers}

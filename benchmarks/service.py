@@ -29,9 +29,7 @@ class Service:
         self.pid = process.pid
         self.address = address
         self.token = (state_dir / "admin-token").read_text().strip()
-        self.http = httpx.Client(
-            base_url=f"{address}/api/v1", headers=self.authorization, timeout=60, trust_env=False
-        )
+        self.http = httpx.Client(base_url=f"{address}/api/v1", headers=self.authorization, timeout=60, trust_env=False)
 
     @property
     def authorization(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Accepted submissions a second: Muster, each stored durably before the answer, against Ray's own POST, turn by turn."""
+"""Accepted submissions a second: Muster, which stores each durably before it answers, against Ray's own POST."""
 
 import statistics
 from collections.abc import Mapping, Sequence

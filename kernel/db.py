@@ -135,7 +135,9 @@ async def guarded_update(session: AsyncSession, row: type[Any], key: str, versio
     return (await session.execute(statement)).scalar_one_or_none() is not None
 
 
-async def guarded_updates(session: AsyncSession, row: type[Any], keys: Sequence[str], version: int, **values: Any) -> set[str]:
+async def guarded_updates(
+    session: AsyncSession, row: type[Any], keys: Sequence[str], version: int, **values: Any
+) -> set[str]:
     """Write the same `values` to many rows of one version; the keys of those that nobody changed meanwhile."""
     written: set[str] = set()
     for start in range(0, len(keys), _KEYS_AT_ONCE):

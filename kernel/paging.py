@@ -48,12 +48,11 @@ async def paginate(
     if name not in sortable:
         raise InvalidInput("INVALID_SORT", pointer="/sort", sort=request.sort, allowed=sorted(sortable))
     column, descending = sortable[name], request.sort.startswith("-")
+    columns = (key,) if column is key else (column, key)
     if request.cursor is not None:
-        value, last = _decode(request.cursor, request.sort, column, key)
-        beyond = column < value if descending else column > value
-        tie = and_(column == value, key < last if descending else key > last)
-        statement = statement.where(or_(beyond, tie))
-    order = (column.desc(), key.desc()) if descending else (column.asc(), key.asc())
+        place, last = tuple_(*columns), _decode(request.cursor, request.sort, column, key)[-len(columns) :]
+        statement = statement.where(place < last if descending else place > last)
+    order = [one.desc() if descending else one.asc() for one in columns]
     rows = (await session.scalars(statement.order_by(*order).limit(request.limit + 1))).all()
     items = rows[: request.limit]
     more = len(rows) > request.limit

@@ -1,25 +1,60 @@
-"""SQLite's driver with one trip to its thread for each statement, where aiosqlite makes four.
+"""SQLite's driver with one trip to its thread for each statement, where aiosqlite makes four and more for `BEGIN`.
 
-Such a trip costs more than most statements do: by this a stored run costs half.
+Such a trip costs more than most statements do, and on a busy machine it waits for its turn: without them a stored run
+costs half.
 """
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import aiosqlite
 
 
 async def connect(path: str) -> "Connection":
-    return await Connection(lambda: sqlite3.connect(path, check_same_thread=False), iter_chunk_size=64)
+    connection = Connection(lambda: sqlite3.connect(path, check_same_thread=False), iter_chunk_size=64)
+    await connection
+    return connection
 
 
 class Connection(aiosqlite.Connection):
-    def cursor(self) -> "Cursor":  # type: ignore[override] - SQLAlchemy is content with what Cursor has
+    _begin: str | None = None
+    _is_open = False
+    """Known here without asking the thread. Cleared only when it is sure: a rollback too many does no harm."""
+
+    def cursor(self) -> "Cursor":  # type: ignore[override]  # SQLAlchemy is content with what Cursor has
         return Cursor(self)
 
-    async def in_thread(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
-        return await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+    def begin(self, sql: str) -> None:
+        """To be executed together with the first statement; without one there is nothing to begin."""
+        self._begin = sql
+
+    async def commit(self) -> None:
+        self._begin = None
+        if self._is_open:
+            await super().commit()
+            self._is_open = False
+
+    async def rollback(self) -> None:
+        self._begin = None
+        if self._is_open:
+            await super().rollback()
+            self._is_open = False
+
+    async def run(self, statement: Callable[[sqlite3.Cursor], Any]) -> tuple[Any, int, int | None, list[Any]]:
+        """Its description, count of rows, last id, and rows."""
+        begin, self._begin = self._begin, None
+        self._is_open = self._is_open or begin is not None
+
+        def work(connection: sqlite3.Connection) -> tuple[Any, int, int | None, list[Any]]:
+            cursor = connection.cursor()
+            if begin:
+                cursor.execute(begin)
+            statement(cursor)
+            rows = cursor.fetchall()
+            return cursor.description, cursor.rowcount, cursor.lastrowid, rows
+
+        return await self._execute(work, self._conn)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class Cursor:
@@ -34,11 +69,14 @@ class Cursor:
         self._connection = connection
         self._rows: list[Any] = []
 
-    async def __aenter__(self) -> "Cursor":
+    async def __aenter__(self) -> Self:
         return self
 
     async def execute(self, sql: str, parameters: Any = ()) -> None:
-        await self._run(lambda cursor: cursor.execute(sql, parameters))
+        if sql.startswith("BEGIN"):
+            self._connection.begin(sql)
+        else:
+            await self._run(lambda cursor: cursor.execute(sql, parameters))
 
     async def executemany(self, sql: str, parameters: Iterable[Any]) -> None:
         await self._run(lambda cursor: cursor.executemany(sql, parameters))
@@ -50,10 +88,4 @@ class Cursor:
         """The real cursor is gone already."""
 
     async def _run(self, statement: Callable[[sqlite3.Cursor], Any]) -> None:
-        def work(connection: sqlite3.Connection) -> Any:
-            cursor = connection.cursor()
-            statement(cursor)
-            rows = cursor.fetchall()
-            return cursor.description, cursor.rowcount, cursor.lastrowid, rows
-
-        self.description, self.rowcount, self.lastrowid, self._rows = await self._connection.in_thread(work)
+        self.description, self.rowcount, self.lastrowid, self._rows = await self._connection.run(statement)

@@ -81,12 +81,12 @@ class RunService:
 
     async def submit(self, session: AsyncSession, actor: Actor, request: RunRequest) -> RunRow:
         """Store the run, pinned to the job's revision, and wake admission once it is durable."""
-        now = self._clock.now()
+        now, run_id = self._clock.now(), new_id("run")  # in one breath: runs are listed in the order of their ids
         spec = request.spec
         _check_submission(request)
         cluster_id = await self._cluster_ids(session, spec.cluster) if spec.cluster else None
         row = RunRow(
-            id=new_id("run"),
+            id=run_id,
             created_at=now,
             created_by=actor.user,
             job_id=request.job_id,

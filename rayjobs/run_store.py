@@ -28,7 +28,7 @@ from rayjobs.model.run import (
 from rayjobs.snapshot import Load, WaitingRun
 from rayjobs.tables import AttemptRow, DecisionRow, RunRow, RunTagRow
 
-SORTABLE = {"created_at": RunRow.created_at, "state": RunRow.state, "job": RunRow.job_name}
+SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
 FILTERS = {
     "state": RunRow.state,
     "cluster": RunRow.cluster,

@@ -43,17 +43,20 @@ class JobRevisionRow(Base):
 
 
 class RunRow(Named, Base):
-    """`queue` names the queue it waits in (`resource_group/x`, `cluster/x`, `cluster_group/x`)."""
+    """`queue` names the queue it waits in (`resource_group/x`, `cluster/x`, `cluster_group/x`).
+
+    Lists are filtered by one of the indexed columns and come in the order of the ids, which is that of their making.
+    """
 
     __tablename__ = "runs"
     __table_args__ = (
-        Index(None, "created_at", "id"),
-        Index(None, "state", "created_at", "id"),
-        Index(None, "job_id", "created_at", "id"),
-        Index(None, "cluster", "created_at", "id"),
-        Index(None, "cluster_group", "created_at", "id"),
-        Index(None, "resource_group", "created_at", "id"),
-        Index(None, "created_by", "created_at", "id"),
+        Index(None, "state", "id"),
+        Index(None, "job_id", "id"),
+        Index(None, "job_name", "id"),
+        Index(None, "cluster", "id"),
+        Index(None, "cluster_group", "id"),
+        Index(None, "resource_group", "id"),
+        Index(None, "created_by", "id"),
         Index("ix_runs_unsettled", "state", sqlite_where=_UNSETTLED, postgresql_where=_UNSETTLED),
         UniqueConstraint("target", "client_id"),
     )

@@ -123,12 +123,12 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
 
     async def _wait(self, session: AsyncSession, waits: Sequence[Wait], now: datetime) -> None:
         """One statement for all that wait for the same: a burst has hundreds of them."""
-        alike: dict[tuple[int, str], list[Wait]] = {}
+        alike: dict[tuple[int, RunState, str], list[Wait]] = {}
         for wait in waits:
-            condition = run_store.condition_to_json(_condition(wait, now))
-            alike.setdefault((wait.run.version, json.dumps(condition)), []).append(wait)
-        for (version, condition), group in alike.items():
-            values = {"state": RunState.WAITING, "condition": json.loads(condition)}
+            condition = json.dumps(run_store.condition_to_json(_condition(wait, now)))
+            alike.setdefault((wait.run.version, _waiting(wait.run.state), condition), []).append(wait)
+        for (version, state, condition), group in alike.items():
+            values = {"state": state, "condition": json.loads(condition)}
             written = await guarded_updates(session, RunRow, [wait.run.id for wait in group], version, **values)
             for wait in group:
                 if wait.run.id in written:
@@ -148,6 +148,10 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         if await guarded_update(session, RunRow, run.id, run.version, **values):
             record(session, run.id, state, at=now, code=end.code)
             self._hints.send(session, RUN_NEWS, run.id)
+
+
+def _waiting(state: RunState) -> RunState:
+    return state if state is RunState.WAITING else move(RUN_TRANSITIONS, state, RunState.WAITING)
 
 
 def _condition(wait: Wait, now: datetime) -> Condition:

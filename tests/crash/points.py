@@ -85,7 +85,7 @@ def _moves_of_admission(plan: AdmissionPlan) -> Iterator[Move]:
 
 
 def _moves_ahead(plan: AttemptPlan) -> Iterator[Move]:
-    """What a look will find is not known before it: it may make any move of the table."""
+    """What a look will find is not known before it: it may make any move of the table, or none."""
     view, target = plan.view, plan.action.to
-    targets = ATTEMPT_TRANSITIONS[view.state] if target is None else {target}
+    targets = {view.state, *ATTEMPT_TRANSITIONS[view.state]} if target is None else {target}
     return (attempt_move(view.state, one) for one in targets)

@@ -70,7 +70,8 @@ class Job:
 
     def wait_ended_on_ray(self) -> None:
         self.open_gate()
-        wait_until(lambda: self.world.ray_status(f"{self.run_id}-a1") == "SUCCEEDED", END_TIMEOUT_S)
+        submission = f"{self.run_id}-a1"
+        wait_until(lambda: self.world.on_ray()[submission] == "SUCCEEDED", END_TIMEOUT_S, self.world.on_ray)
 
     def open_gate(self) -> None:
         self._path("gate").touch()
@@ -90,7 +91,8 @@ def a_job(world: World, **fields: Any) -> Job:
     """`fields` beside or instead of those of a plain job on the shared cluster."""
     job = Job(world, f"job-{next(_numbers)}")
     world.serve_on()
-    fields = {**ON_SHARED, "package": world.package, **fields}
+    where = {} if "run_mode" in fields else ON_SHARED
+    fields = {"package": world.package, **where, **fields}
     world.post("/jobs", name=job.name, entrypoint=job.command, **fields)
     return job
 

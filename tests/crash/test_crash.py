@@ -161,6 +161,7 @@ def assert_ended_well(world: World, job: Job, end: RunState, *, executions: int)
     wait_until(lambda: _is_over(world, job), END_TIMEOUT_S, world.last_words)
     run = world.get(f"/runs/{job.run_id}")
     assert run["state"] == end
+    assert not world.on_ray(), "something else was sent as well"
     assert len(job.executions) == executions
     assert [attempt["epoch"] for attempt in run["attempts"]] in ([], [1])
     if executions:

@@ -133,13 +133,14 @@ class World:
         assert self.is_dead
         asyncio.run(_stop(self.settings, run_id))
 
-    def ray_status(self, submission_id: str) -> str | None:
-        """As the shared cluster itself tells, past any server."""
+    def on_ray(self) -> dict[str, str]:
+        """What the shared cluster itself knows, past any server: submission ids and their states."""
         state = StateFolder(self.settings.state_dir / "local")
         (endpoint,) = (cluster.endpoint for one in state.ids() if (cluster := state.load(one)))
-        url = f"{endpoint.address}/api/jobs/{submission_id}"
-        answer = httpx.get(url, headers={"Authorization": f"Bearer {endpoint.token}"}, trust_env=False)
-        return str(answer.json()["status"]) if answer.is_success else None
+        answer = httpx.get(
+            f"{endpoint.address}/api/jobs/", headers={"Authorization": f"Bearer {endpoint.token}"}, trust_env=False
+        )
+        return {job["submission_id"]: job["status"] for job in answer.raise_for_status().json()}
 
     def _is_ready(self) -> bool:
         try:

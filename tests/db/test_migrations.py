@@ -11,6 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from api import migrations
 from kernel.db import Base, Database
 from kernel.errors import Unavailable
+from tests.architecture.source import ROOT, product_files
 
 HEAD = ScriptDirectory.from_config(migrations.configuration()).get_current_head()
 
@@ -33,6 +34,15 @@ def index_rules(connection: Connection) -> dict[str, str]:
     )
     rows = connection.execute(text(sqlite if connection.dialect.name == "sqlite" else postgresql))
     return {name: " ".join(sql.split()) for name, sql in rows}
+
+
+def test_every_module_with_rows_is_known() -> None:
+    with_rows = {
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+        for path in product_files()
+        if "__tablename__ =" in path.read_text("utf-8")
+    }
+    assert with_rows == {module.__name__ for module in migrations.TABLES}
 
 
 async def test_up_down_up(empty_database: Database) -> None:

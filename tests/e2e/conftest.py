@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders.waiting import wait_until
-from tests.e2e.support import Service, a_service
+from tests.e2e.support import Service, running
 
 SAMPLE = Path(__file__).parents[2] / "docs" / "demo" / "sample"
 CLUSTER = "lab"
@@ -18,7 +18,7 @@ DOWN_TIMEOUT_S = 60
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with a_service(tmp_path_factory.mktemp("muster")) as service:
+    with running(Service(tmp_path_factory.mktemp("muster"))) as service:
         yield service
 
 

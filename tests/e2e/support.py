@@ -5,14 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
+from cluster_groups.backends.local_state import LocalCluster, StateFolder
 from tests.builders.leftovers import end_leftovers
 from tests.builders.waiting import wait_until
 
@@ -39,11 +41,15 @@ class Said:
 
 
 class Service:
-    def __init__(self, folder: Path) -> None:
+    """`command` starts it with `variables` beside the usual ones."""
+
+    def __init__(self, folder: Path, command: Sequence[str | Path] = (MUSTER, "serve"), **variables: str) -> None:
         self.folder = folder
         self.state_dir = folder / "state"
         self.log = folder / "serve.log"
         self.address = ""
+        self._command = command
+        self._variables = variables
         self._home = folder / "home"
         self._home.mkdir(parents=True)
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,7 +59,7 @@ class Service:
         self.log.unlink(missing_ok=True)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [MUSTER, "serve"], env=self._environment({}), stdout=log, stderr=log, start_new_session=True
+                self._command, env=self._environment({}), stdout=log, stderr=log, start_new_session=True
             )
         wait_until(self._is_ready, START_TIMEOUT_S, self.log.read_text)
 
@@ -100,6 +106,23 @@ class Service:
     def show(self, noun: str, ref: str) -> Json:
         return dict(json.loads(self.done(noun, "show", ref, "-o", "json")))
 
+    def why(self, run: str) -> Json:
+        return dict(json.loads(self.done("run", "why", run, "-o", "json")))
+
+    def items(self, *listing: object) -> list[Json]:
+        return list(json.loads(self.done(*listing, "-o", "json"))["items"])
+
+    def pid_of_node(self, name: str) -> int:
+        """Of the one local cluster there is; what `ray start` runs as."""
+        (cluster,) = self._local_clusters()
+        pid = next(node.pid for node in cluster.nodes if node.name == name)
+        assert pid is not None
+        return pid
+
+    def cluster_folders(self) -> list[str]:
+        """Of local clusters whose processes are on their way or there."""
+        return [cluster.folder for cluster in self._local_clusters() if any(node.pid for node in cluster.nodes)]
+
     def close(self) -> None:
         """Whatever the test left: runs, clusters, the service, and what a lost service left."""
         try:
@@ -111,12 +134,19 @@ class Service:
             end_leftovers(self.state_dir)
 
     def _delete_clusters(self) -> None:
-        for cluster in self._clusters():
-            self.muster("cluster", "delete", cluster["name"], "--force")
-        wait_until(lambda: not self._clusters(), GONE_TIMEOUT_S, self._clusters)
+        def left() -> list[Json]:
+            return self.items("cluster", "list")
 
-    def _clusters(self) -> list[Json]:
-        return list(json.loads(self.done("cluster", "list", "-o", "json"))["items"])
+        for run in self.items("run", "list", "--limit", "500"):
+            if not run["ended_at"]:
+                self.muster("run", "stop", run["id"])
+        for cluster in left():
+            self.muster("cluster", "delete", cluster["name"], "--force")
+        wait_until(lambda: not left(), GONE_TIMEOUT_S, left)
+
+    def _local_clusters(self) -> list[LocalCluster]:
+        state = StateFolder(self.state_dir / "local")
+        return list(filter(None, map(state.load, state.ids())))
 
     def _is_ready(self) -> bool:
         assert self._process is not None
@@ -138,13 +168,13 @@ class Service:
             "MUSTER_STATE_DIR": str(self.state_dir),
             "MUSTER_PORT": self.address.rpartition(":")[2] or "0",
             "MUSTER_ADDRESS": self.address,
+            **self._variables,
             **variables,
         }
 
 
 @contextmanager
-def a_service(folder: Path) -> Iterator[Service]:
-    service = Service(folder)
+def running(service: Service) -> Iterator[Service]:
     try:
         service.start()
         yield service
@@ -158,5 +188,18 @@ def job_on(service: Service, name: str, cluster: str, package: str, command: str
 
 
 def forever(mark: str) -> str:
-    """A command that ends only when it is ended, found by its mark."""
-    return f"tail -f /dev/null --pid=1 -s {_SECONDS_OF_MARKS} # {mark}"
+    """A command that ends only when it is ended; its process goes by the mark."""
+    return f"bash -c 'exec -a muster-e2e-{mark} sleep infinity'"
+
+
+def assert_nothing_runs(mark: str) -> None:
+    wait_until(lambda: not _marked(mark), 5, lambda: _marked(mark))
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cmdline()[:1] == [f"muster-e2e-{mark}"]:
+                found.append(process)
+    return found
