@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from cryptography.fernet import Fernet
 from platformdirs import user_state_path
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -21,6 +22,12 @@ def _absolute(value: Path) -> Path:
 def _ray_target(value: str | None) -> str | None:
     if value is not None and value.split("/")[0] not in {"clusters", "groups", "jobs"}:
         raise ValueError("must be clusters/<name>, groups/<name> or jobs/<name>")
+    return value
+
+
+def _fernet_key(value: SecretStr | None) -> SecretStr | None:
+    if value is not None:
+        Fernet(value.get_secret_value())  # its own ValueError says what a key looks like
     return value
 
 
@@ -46,7 +53,7 @@ class Settings(BaseSettings):
         default=None,
         description="Secret of the token `admin`; by default one is made on the first start and printed once.",
     )
-    credential_key: SecretStr | None = Field(
+    credential_key: Annotated[SecretStr | None, AfterValidator(_fernet_key)] = Field(
         default=None,
         description="Fernet key that credentials are sealed with; by default one is made on the first start.",
     )

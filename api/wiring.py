@@ -187,8 +187,22 @@ class _Wiring:
 async def prepare(services: Services) -> str | None:
     """Bring the database up to date and lay what a first start needs (api.md §9).
 
-    Gives the secret of the admin token when it is a new one.
+    Gives the secret of the admin token when it is a new one. When it raises, everything is closed.
     """
+    try:
+        return await _prepare(services)
+    except BaseException:
+        await close(services)
+        raise
+
+
+async def close(services: Services) -> None:
+    """Nothing stays open that would keep the process from ending."""
+    await services.http.aclose()
+    await services.database.close()
+
+
+async def _prepare(services: Services) -> str | None:
     await services.database.ping()
     await migrations.upgrade(services.database)
     await services.blobs.prepare()
@@ -212,8 +226,7 @@ async def running(services: Services) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await services.http.aclose()
-        await services.database.close()
+        await close(services)
 
 
 def _at_least(capacity: Resources, least: Resources) -> Resources:

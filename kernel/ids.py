@@ -1,4 +1,4 @@
-"""Prefixed ids (`run_01k…`) in order of their making: a ULID in lower case, fit for Ray submission ids and Kubernetes."""
+"""Prefixed ids (`run_01k…`) in order of their making: a ULID in lower case, fit for names of Ray and Kubernetes."""
 
 import re
 import secrets

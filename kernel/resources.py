@@ -28,6 +28,12 @@ class Resources:
     def fits_in(self, room: "Resources") -> bool:
         return not self.beyond(room)
 
+    def capped(self, other: "Resources") -> "Resources":
+        """The smaller of both in each dimension."""
+        gpu = {name: min(count, other.gpu.get(name, 0)) for name, count in self.gpu.items()}
+        cpu, memory_gib = min(self.cpu, other.cpu), min(self.memory_gib, other.memory_gib)
+        return Resources(cpu=cpu, memory_gib=memory_gib, gpu=gpu)
+
     def beyond(self, room: "Resources") -> dict[str, tuple[float, float]]:
         """What is asked above the room: `{dimension: (asked, there)}`; GPU dimensions are named `gpu.<TYPE>`."""
         asked, there = self.flat(), room.flat()

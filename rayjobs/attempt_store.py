@@ -13,9 +13,6 @@ from rayjobs.model.run import AttemptState, EndCode, RunState
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.tables import AttemptRow, JobRevisionRow, LogRow, RunRow
 
-LOST_TIMEOUT_S = 900
-"""How long an assigned run waits for a vanished cluster, where no policy says otherwise (policy.md §1)."""
-
 
 async def load(
     session: AsyncSession,
@@ -66,7 +63,7 @@ def _view(
         start_timeout_s=spec.start_timeout_s,
         stop_grace_s=spec.stop_grace_s,
         max_runtime_s=spec.max_runtime_s,
-        lost_timeout_s=LOST_TIMEOUT_S,
+        lost_timeout_s=attempt.lost_timeout_s,
         cluster_id=attempt.cluster_id,
         cluster_name=attempt.cluster,
         cluster=cluster,

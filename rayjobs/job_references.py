@@ -48,6 +48,8 @@ def check_grant(actor: Actor, findings: Findings) -> None:
 
 async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
     findings = Findings()
+    if spec.retry.max_attempts > 1:  # retries come with the queue; until then nobody shall count on them
+        findings.warnings.append(problem("RETRY_NOT_APPLIED", "/retry/max_attempts"))
     if spec.run_mode is RunMode.ON_DEMAND:
         await _check_resources(session, spec, findings)
     elif spec.run_mode is RunMode.CLUSTER:

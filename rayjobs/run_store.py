@@ -151,6 +151,12 @@ async def place_in_queue(session: AsyncSession, run: RunRow) -> tuple[int, list[
     return (count or 0) + 1, [row.id for row in await session.scalars(nearest)]
 
 
+async def queue_in_order(session: AsyncSession, queue: str) -> list[RunRow]:
+    priority = func.coalesce(RunRow.priority, DEFAULT_PRIORITY)
+    waiting = select(RunRow).where(RunRow.queue == queue, RunRow.state.in_(WAITING_STATES))
+    return list(await session.scalars(waiting.order_by(priority.desc(), RunRow.enqueued_at, RunRow.id)))
+
+
 async def decisions_of(session: AsyncSession, run_id: str) -> list[dict[str, Any]]:
     statement = select(DecisionRow.decision).where(DecisionRow.run_id == run_id).order_by(DecisionRow.seq)
     return list(await session.scalars(statement))

@@ -128,6 +128,8 @@ class AttemptRow(Base):
     posted_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
+    lost_timeout_s: Mapped[int] = mapped_column(default=900)
+    """By the policy that was in force when it was placed; a later edit does not touch it."""
     lost_since: Mapped[datetime | None]
     """Since when the cluster has not answered for it."""
     driver_address: Mapped[str | None]

@@ -10,7 +10,7 @@ from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.run_stream import Changes, follow_changes
 from api.schemas.base import PageOut
-from api.schemas.runs import EventOut, ExplanationOut, Items, RunCreate, RunEdit, RunOut, TaskOut
+from api.schemas.runs import EventOut, ExplanationOut, Items, QueueRow, RunCreate, RunEdit, RunOut, TaskOut
 from api.streaming import ResumeFrom
 from rayjobs import run_store
 from rayjobs.explain import explain_job
@@ -64,6 +64,15 @@ async def list_runs(  # noqa: PLR0917 - filters of one list
         found = await run_store.page_of_runs(session, wanted, page)
         items = [RunOut.of(report, call.language) for report in await report_many(session, found.items)]
         return PageOut(items=items, next_cursor=found.next_cursor)
+
+
+@router.get("/resource-groups/{ref}/queue")
+async def show_queue(ref: str, call: Reading) -> Items:
+    """Runs that wait for a cluster of their own, first in line first."""
+    async with call.read() as session:
+        group = await call.services.pools.get_group(session, ref)
+        rows = await run_store.queue_in_order(session, f"resource_group/{group.name}")
+    return Items(items=[QueueRow.of(row, position, call.language) for position, row in enumerate(rows, start=1)])
 
 
 @router.get("/runs/stream", response_class=EventSourceResponse)

@@ -12,7 +12,8 @@ from rayjobs.explain import Explanation
 from rayjobs.model.run import Condition, End
 from rayjobs.phases import Phase
 from rayjobs.run_report import MAIN_GROUP, RunReport, Standing, attempt_end, driver_facts, task_state
-from rayjobs.tables import AttemptRow
+from rayjobs.run_store import condition_from_json
+from rayjobs.tables import AttemptRow, RunRow
 
 
 class RunCreate(In):
@@ -217,6 +218,26 @@ class EventOut(BaseModel):
     @classmethod
     def of(cls, row: EventRow) -> "EventOut":
         return cls(id=f"evt_{row.seq:026d}", at=row.at, type=row.type, actor=row.actor, params=row.params)
+
+
+class QueueRow(BaseModel):
+    run: str
+    job: str
+    position: int
+    effective_priority: int | None
+    condition: ConditionOut | None
+    predicted_start: datetime | None = None
+
+    @classmethod
+    def of(cls, row: RunRow, position: int, language: Language) -> "QueueRow":
+        condition = condition_from_json(row.condition)
+        return cls(
+            run=row.id,
+            job=row.job_name,
+            position=position,
+            effective_priority=row.priority,
+            condition=ConditionOut.of(condition, None, language) if condition else None,
+        )
 
 
 class ExplanationOut(BaseModel):

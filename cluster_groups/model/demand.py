@@ -45,3 +45,9 @@ class ClusterView:
     @property
     def total(self) -> Resources:
         return sum((node.total for node in self.nodes if node.alive), start=Resources())
+
+    @property
+    def available(self) -> Resources:
+        """What Ray itself says is free, as far as it says; others may use the cluster past Muster."""
+        alive = [node for node in self.nodes if node.alive]
+        return sum((node.available or node.total for node in alive), start=Resources())

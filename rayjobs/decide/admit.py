@@ -23,10 +23,13 @@ from rayjobs.model.job import RunMode
 from rayjobs.model.run import End, EndClass, EndCode
 from rayjobs.snapshot import AdmissionSnapshot, Load, WaitingRun
 
+OWN_CLUSTER = "a cluster of its own"
 HEAD_OWN_GIB = 1.5
 """What a head needs for itself: GCS, dashboard and its modules, agents, monitor (0.85 GB measured, with margin)."""
 DRIVER_GIB = 0.25
 """A driver with its supervisor actor (58 MB of its own) and watcher, measured 0.12-0.2 GB for `ray.init()`."""
+LOST_TIMEOUT_S = 900
+"""How long a placed run waits for a vanished cluster, where no policy says otherwise (policy.md §1)."""
 MAX_STARTING = 4
 """Drivers of one head on their way at once: more only make each other slower (about two starts a second)."""
 
@@ -39,6 +42,7 @@ class Start:
     cluster_id: str | None
     cluster: str | None
     decision: Mapping[str, Any]
+    lost_timeout_s: int = LOST_TIMEOUT_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +87,7 @@ class _Room:
             return Reason(
                 code="HEAD_BUSY", owner=Owner.PLATFORM, params={"drivers": load.starting, "limit": MAX_STARTING}
             )
-        beyond = demand.resources.beyond(view.total - load.used)
+        beyond = demand.resources.beyond((view.total - load.used).capped(view.available))
         if beyond:
             short = {name: {"wanted": wanted, "free": max(free, 0)} for name, (wanted, free) in beyond.items()}
             return Reason(code="QUEUED_BEHIND", owner=Owner.PLATFORM, params={"cluster": view.name, "short": short})
@@ -105,14 +109,14 @@ def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
     waits: list[Wait] = []
     give_ups: list[GiveUp] = []
     for run in order_queue(snapshot.runs):
-        outcome = _too_old(run, now) or _place(run, room, by_name, now)
+        outcome = _too_old(run, snapshot, now) or _place(run, room, by_name, now)
         if isinstance(outcome, Start):
             starts.append(outcome)
         elif isinstance(outcome, Wait):
             waits.append(outcome)
         else:
             give_ups.append(outcome)
-    deadlines = [deadline for wait in waits if (deadline := _deadline(wait.run))]
+    deadlines = [deadline for wait in waits if (deadline := _deadline(wait.run, snapshot))]
     return AdmissionPlan(
         starts=tuple(starts),
         waits=tuple(waits),
@@ -127,15 +131,23 @@ def driver_limit(view: ClusterView) -> int:
     return by_memory if view.max_runs is None else min(by_memory, view.max_runs)
 
 
-def _deadline(run: WaitingRun) -> datetime | None:
-    return None if run.max_wait_s is None else run.enqueued_at + timedelta(seconds=run.max_wait_s)
+def _max_wait_s(run: WaitingRun, snapshot: AdmissionSnapshot) -> int | None:
+    """The run's own (which is its job's unless it was given one), else its group's (A36)."""
+    group = snapshot.groups.get(run.cluster_group or "")
+    return run.max_wait_s if run.max_wait_s is not None or group is None else group.policy.max_wait_s
 
 
-def _too_old(run: WaitingRun, now: datetime) -> GiveUp | None:
-    deadline = _deadline(run)
+def _deadline(run: WaitingRun, snapshot: AdmissionSnapshot) -> datetime | None:
+    max_wait_s = _max_wait_s(run, snapshot)
+    return None if max_wait_s is None else run.enqueued_at + timedelta(seconds=max_wait_s)
+
+
+def _too_old(run: WaitingRun, snapshot: AdmissionSnapshot, now: datetime) -> GiveUp | None:
+    deadline = _deadline(run, snapshot)
     if deadline is None or now < deadline:
         return None
-    params: dict[str, Any] = {"max_wait_s": run.max_wait_s, "waited_for": run.condition.code if run.condition else None}
+    waited_for = run.condition.code if run.condition else None
+    params: dict[str, Any] = {"max_wait_s": _max_wait_s(run, snapshot), "waited_for": waited_for}
     return GiveUp(run=run, end=End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_WAIT, params=params))
 
 
@@ -156,12 +168,14 @@ def _place_on_demand(run: WaitingRun, room: _Room, now: datetime) -> Start | Wai
     if short := beyond_quota(run.demand.resources, used, group.quota):
         room.kept.setdefault(name, run.id)
         reason = Reason(code="QUOTA_INSUFFICIENT", owner=Owner.QUOTA, params={"resource_group": name, "short": short})
-        return Wait(run=run, reason=reason, decision=_decision(run, now, chosen=None, reason=reason))
+        return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
     if name in room.kept:
         reason = Reason(code="QUEUED_BEHIND", params={"resource_group": name, "run": room.kept[name]})
-        return Wait(run=run, reason=reason, decision=_decision(run, now, chosen=None, reason=reason))
+        return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
     room.quota_used[name] = used + run.demand.resources
-    return Start(run=run, cluster_id=None, cluster=None, decision=_decision(run, now, chosen="a cluster of its own"))
+    because = f"Resource group {name} has room for a cluster of its own."
+    told = _decision(run, now, chosen=OWN_CLUSTER, because=because)
+    return Start(run=run, cluster_id=None, cluster=None, decision=told)
 
 
 def _place_on_cluster(run: WaitingRun, room: _Room, now: datetime) -> Start | Wait | GiveUp:
@@ -174,10 +188,11 @@ def _place_on_cluster(run: WaitingRun, room: _Room, now: datetime) -> Start | Wa
     reason = cluster_unready(view) or match_cluster(view, run.demand) or room.lacks(view, run.demand)
     if reason is None:
         room.take(view, run.demand)
-        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=_decision(run, now, chosen=view.name))
+        told = _decision(run, now, chosen=view.name, because=f"{view.name} is the job's cluster and has room.")
+        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=told)
     if reason.code in {"HEAD_BUSY", "QUEUED_BEHIND"}:
         room.kept.setdefault(view.id, run.id)
-    return Wait(run=run, reason=reason, decision=_decision(run, now, chosen=None, reason=reason))
+    return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
 
 
 def _place_in_group(
@@ -194,7 +209,8 @@ def _place_in_group(
     if decision.chosen is not None:
         view = members[decision.chosen]
         room.take(view, run.demand)
-        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=told)
+        timeout_s = group.policy.lost_timeout_s
+        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=told, lost_timeout_s=timeout_s)
     for candidate in decision.candidates:
         if candidate.eligible:
             room.kept.setdefault(members[candidate.cluster].id, run.id)
@@ -221,13 +237,21 @@ def _gone(run: WaitingRun, kind: str, name: str) -> GiveUp:
     return GiveUp(run=run, end=End(end_class=EndClass.PLACEMENT, code=EndCode.TARGET_DELETED, params=params))
 
 
-def _decision(run: WaitingRun, now: datetime, *, chosen: str | None, reason: Reason | None = None) -> dict[str, Any]:
+def _decision(
+    run: WaitingRun,
+    now: datetime,
+    *,
+    chosen: str | None = None,
+    because: str | None = None,
+    reason: Reason | None = None,
+) -> dict[str, Any]:
     """The record of policy.md §6 for the modes in which there is nothing to choose from."""
     return {
         "run": run.id,
         "evaluated_at": instant(now),
         "outcome": "dispatched" if chosen else "waiting",
         "chosen": chosen,
+        "because": because,
         "reason": None if reason is None else {"code": reason.code, "params": reason.params},
         "candidates": [],
     }

@@ -120,7 +120,7 @@ def _in_cluster(view: AttemptView, now: datetime) -> Action | None:
     if view.stop_code is not None:
         return _release(End(end_class=EndClass.STOPPED, code=view.stop_code))
     if cluster is None or cluster.state is ClusterState.DELETING:
-        return _release(End(end_class=EndClass.LOST, code=EndCode.CLUSTER_DELETED))
+        return _release(_deleted(view))
     if cluster.state is ClusterState.FAILED:
         reason = cluster.state_reason
         params = {"reason": reason.code, **reason.params} if reason else {}
@@ -193,13 +193,17 @@ def _release(end: End) -> Action:
     return Action(do=Do.PROCEED, to=AttemptState.RELEASING, end=end)
 
 
+def _deleted(view: AttemptView) -> End:
+    return End(end_class=EndClass.LOST, code=EndCode.CLUSTER_DELETED, params={"cluster": view.cluster_name})
+
+
 def _end_by_loss(view: AttemptView) -> End:
     """The cluster is confirmed gone: by somebody's word, or because it fell."""
     if view.stop_code is not None:
         return End(end_class=EndClass.STOPPED, code=view.stop_code)
     cluster = view.cluster
     if cluster is None or cluster.state is not ClusterState.FAILED:
-        return End(end_class=EndClass.LOST, code=EndCode.CLUSTER_DELETED)
+        return _deleted(view)
     reason = cluster.state_reason
     params = {"cluster": cluster.name, "reason": reason.code if reason else None}
     return End(end_class=EndClass.LOST, code=EndCode.HEAD_LOST, params=params)
@@ -236,6 +240,8 @@ def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime)
         return Change()
     if action.do is Do.RELEASE:
         return Change()
+    if view.cluster is not None and view.cluster.state in {ClusterState.STOPPING, ClusterState.DELETING}:
+        return Change()  # somebody takes it away; that it is gone will be told
     if view.lost_since is None:
         return Change(lost_since=now)
     if now - view.lost_since < timedelta(seconds=view.lost_timeout_s):

@@ -100,6 +100,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
             state=first,
             state_since=now,
             created_at=now,
+            lost_timeout_s=start.lost_timeout_s,
             posted_at=None if first is AttemptState.CLUSTER else now,
         )
         session.add(attempt)

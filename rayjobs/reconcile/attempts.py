@@ -209,7 +209,7 @@ def _run_values(view: AttemptView, change: Change, now: datetime) -> dict[str, A
     if change.run_state is RunState.RUNNING:
         values["started_at"] = now
     if change.end is not None:
-        if view.started_at is None and view.posted_at is not None:
+        if view.started_at is None and change.end.exit_code is not None:
             values["started_at"] = view.posted_at  # it was over before a look found it running
         values |= {"end": run_store.end_to_json(change.end), "ended_at": now, "condition": None}
     return values

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -26,7 +27,7 @@ def refusal(home: Path, command: list[str] | None = None, **variables: str) -> s
     (home / "state").mkdir(exist_ok=True)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "MUSTER_STATE_DIR": str(home / "state"), **variables}
     done = subprocess.run(
-        command or [MUSTER, "serve"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        command or [str(MUSTER), "serve"], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 5, done
     error, *more = done.stderr.splitlines()
@@ -60,7 +61,7 @@ def test_a_disk_that_is_full_later(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     large = tmp_path / "large"
     large.mkdir()
-    (large / "weights").write_bytes(bytes(range(256)) * 2**16)
+    (large / "weights").write_bytes(Random(1).randbytes(16 * 2**20))  # noqa: S311 - no secret, only hard to pack
     with running(Service(tmp_path, on_small_disk("8m"), MUSTER_ADMIN_TOKEN="small", MUSTER_TOKEN="small")) as service:
         said = service.muster("package", "upload", large)
         assert said.code == 5

@@ -4,8 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.cluster import ClusterState, Node
 from cluster_groups.model.demand import Demand
+from cluster_groups.model.group import Policy
 from cluster_groups.model.health import HealthStatus
 from kernel.reasons import Owner
 from kernel.resources import Resources
@@ -87,6 +88,15 @@ class TestOnACluster:
         assert waiting(result) == {"run_0001": "QUEUED_BEHIND", "run_0002": "QUEUED_BEHIND"}
         assert result.waits[1].reason.params["run"] == "run_0001"
 
+    def test_what_others_use_past_muster_is_not_free(self) -> None:
+        node = Node(
+            id="n1", ip="127.0.0.2", group="w1", alive=True, is_head=False,
+            total=Resources(cpu=4, memory_gib=8), available=Resources(cpu=1, memory_gib=8),
+        )  # fmt: skip
+        two_cpus = Demand(resources=Resources(cpu=2))
+        result = plan(a_run(demand=two_cpus), a_run(2), clusters=[a_cluster(nodes=(node,))])
+        assert waiting(result)["run_0001"] == "QUEUED_BEHIND"
+
     def test_what_is_larger_than_the_cluster_blocks_nobody(self) -> None:
         huge = Demand(resources=Resources(cpu=99))
         result = plan(a_run(1, demand=huge), a_run(2))
@@ -165,6 +175,21 @@ class TestOrderAndTime:
         run = a_run(max_wait_s=60)
         (give_up,) = plan(run, clusters=[a_cluster(state=ClusterState.STOPPED)]).give_ups
         assert (give_up.end.end_class, give_up.end.code) == (EndClass.TIMEOUT, EndCode.MAX_WAIT)
+
+    def test_a_group_may_bound_the_wait_of_runs_that_do_not(self) -> None:
+        group = a_group("c1", policy=Policy(max_wait_s=60))
+        stopped = [a_cluster(state=ClusterState.STOPPED)]
+        runs = [
+            a_run(number, run_mode=RunMode.CLUSTER_GROUP, max_wait_s=limit) for number, limit in ((1, None), (2, 999))
+        ]
+        result = plan(*runs, clusters=stopped, groups={"g1": group})
+        assert [one.run.id for one in result.give_ups] == ["run_0001"]
+        assert result.give_ups[0].end.params["max_wait_s"] == 60
+
+    def test_the_lost_timeout_of_the_policy_goes_with_the_start(self) -> None:
+        group = a_group("c1", policy=Policy(lost_timeout_s=30))
+        (start,) = plan(a_run(run_mode=RunMode.CLUSTER_GROUP), groups={"g1": group}).starts
+        assert start.lost_timeout_s == 30
 
     def test_the_plan_says_when_time_alone_changes_it(self) -> None:
         run = a_run(max_wait_s=3600)

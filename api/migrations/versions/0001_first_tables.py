@@ -299,22 +299,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("target", "client_id", name=op.f("uq_runs_target_client_id")),
     )
     with op.batch_alter_table("runs", schema=None) as batch_op:
-        batch_op.create_index(
-            batch_op.f("ix_runs_cluster_created_at_id"), ["cluster", "created_at", "id"], unique=False
-        )
-        batch_op.create_index(
-            batch_op.f("ix_runs_cluster_group_created_at_id"), ["cluster_group", "created_at", "id"], unique=False
-        )
-        batch_op.create_index(batch_op.f("ix_runs_cluster_id"), ["cluster_id"], unique=False)
-        batch_op.create_index(batch_op.f("ix_runs_created_at_id"), ["created_at", "id"], unique=False)
-        batch_op.create_index(
-            batch_op.f("ix_runs_created_by_created_at_id"), ["created_by", "created_at", "id"], unique=False
-        )
-        batch_op.create_index(batch_op.f("ix_runs_job_id_created_at_id"), ["job_id", "created_at", "id"], unique=False)
-        batch_op.create_index(
-            batch_op.f("ix_runs_resource_group_created_at_id"), ["resource_group", "created_at", "id"], unique=False
-        )
-        batch_op.create_index(batch_op.f("ix_runs_state_created_at_id"), ["state", "created_at", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_cluster_group_id"), ["cluster_group", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_cluster_id"), ["cluster", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_created_by_id"), ["created_by", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_job_id_id"), ["job_id", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_job_name_id"), ["job_name", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_resource_group_id"), ["resource_group", "id"], unique=False)
+        batch_op.create_index(batch_op.f("ix_runs_state_id"), ["state", "id"], unique=False)
         batch_op.create_index(
             "ix_runs_unsettled",
             ["state"],
@@ -338,6 +329,7 @@ def upgrade() -> None:
         sa.Column("posted_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("lost_timeout_s", sa.Integer(), nullable=False),
         sa.Column("lost_since", sa.DateTime(timezone=True), nullable=True),
         sa.Column("driver_address", sa.String(), nullable=True),
         sa.Column("end", sa.JSON(), nullable=True),
@@ -419,14 +411,13 @@ def downgrade() -> None:
             sqlite_where=sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'STOPPED', 'QUEUE_TIMEOUT')"),
             postgresql_where=sa.text("state NOT IN ('SUCCEEDED', 'FAILED', 'STOPPED', 'QUEUE_TIMEOUT')"),
         )
-        batch_op.drop_index(batch_op.f("ix_runs_state_created_at_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_resource_group_created_at_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_job_id_created_at_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_created_by_created_at_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_created_at_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_state_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_resource_group_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_job_name_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_job_id_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_created_by_id"))
         batch_op.drop_index(batch_op.f("ix_runs_cluster_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_cluster_group_created_at_id"))
-        batch_op.drop_index(batch_op.f("ix_runs_cluster_created_at_id"))
+        batch_op.drop_index(batch_op.f("ix_runs_cluster_group_id"))
 
     op.drop_table("runs")
     op.drop_table("resource_groups")
