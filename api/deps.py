@@ -23,7 +23,6 @@ from api.edge import API
 from api.texts import Language, language_of
 from api.wiring import Services
 from kernel.actor import Actor
-from kernel.errors import RevisionRequired
 from kernel.paging import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 
 _NO_REVISION = 0
@@ -52,10 +51,6 @@ class Call:
         if tag == "*":
             return None
         return int(tag[1:-1]) if tag[:1] == tag[-1:] == '"' and tag[1:-1].isdecimal() else _NO_REVISION
-
-    def need_if_match(self) -> None:
-        if self.if_match is None:
-            raise RevisionRequired("IF_MATCH_REQUIRED")
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         return self.services.database.read()

@@ -53,7 +53,7 @@ class RunRow(Named, Base):
         Index(None, "state", "id"),
         Index(None, "job_id", "id"),
         Index(None, "job_name", "id"),
-        Index(None, "cluster", "id"),
+        Index("ix_runs_cluster_name_id", "cluster", "id"),
         Index(None, "cluster_group", "id"),
         Index(None, "resource_group", "id"),
         Index(None, "created_by", "id"),

@@ -137,9 +137,6 @@ ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
     AttemptState.ENDED: frozenset(),
 }
 
-ON_RAY = frozenset({AttemptState.POSTING, AttemptState.PENDING, AttemptState.RUNNING, AttemptState.STOPPING})
-"""States in which a driver of this attempt may exist on the cluster."""
-
 
 def submission_id(run_id: str, epoch: int) -> str:
     """The attempt's name on Ray, derived so that it is the same after any restart (design.md §1)."""

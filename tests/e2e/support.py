@@ -112,12 +112,13 @@ class Service:
     def items(self, *listing: object) -> list[Json]:
         return list(json.loads(self.done(*listing, "-o", "json"))["items"])
 
-    def pid_of_node(self, name: str) -> int:
-        """Of the one local cluster there is; what `ray start` runs as."""
+    def kill_node(self, name: str) -> None:
+        """As if its machine were gone, but for what has left the tree of its processes: a node of the one cluster."""
         (cluster,) = self._local_clusters()
-        pid = next(node.pid for node in cluster.nodes if node.name == name)
-        assert pid is not None
-        return pid
+        (node,) = (psutil.Process(node.pid) for node in cluster.nodes if node.name == name)
+        for process in (node, *node.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
     def cluster_folders(self) -> list[str]:
         """Of local clusters whose processes are on their way or there."""

@@ -1,8 +1,5 @@
 """What a run's owner sees when the service is started again, and when nodes die under the run."""
 
-import os
-import signal
-
 import pytest
 
 from tests.builders.waiting import wait_until
@@ -51,7 +48,7 @@ def test_a_lost_worker_is_replaced(service: Service, cluster: str, package: str)
     wait_until(lambda: "try" in service.done("run", "logs", run), 60)
     before = {node["id"] for node in service.show("cluster", cluster)["nodes"] if node["alive"]}
     for name in ("w-0", "w-1"):
-        os.kill(service.pid_of_node(name), signal.SIGKILL)
+        service.kill_node(name)
     gate.touch()
     said = service.muster("run", "wait", run)
     assert said.code == 0, said
@@ -64,11 +61,25 @@ def test_a_lost_worker_is_replaced(service: Service, cluster: str, package: str)
     wait_until(is_whole, 90, lambda: service.show("cluster", cluster))
 
 
+def test_a_cluster_is_taken_away_from_its_runs_only_by_force(service: Service, cluster: str, package: str) -> None:
+    job_on(service, "evicted", cluster, package, f"echo so far; {forever('evicted')}")
+    run = service.done("run", "submit", "evicted")
+    wait_until(lambda: "so far" in service.done("run", "logs", run), 60)
+    refused = service.muster("cluster", "stop", cluster)
+    assert (refused.code, refused.err.split(": ")[1]) == (6, "CLUSTER_HAS_ACTIVE_RUNS")
+    service.done("cluster", "stop", cluster, "--force")
+    said = service.muster("run", "wait", run)
+    assert said.code == 1
+    assert "ended: STOPPED  stopped/FORCED" in said.err
+    assert_nothing_runs("evicted")
+    assert service.muster("run", "logs", "-f", run).out == "so far\n"
+
+
 def test_a_lost_head_ends_its_runs(service: Service, cluster: str, package: str) -> None:
     job_on(service, "doomed", cluster, package, f"echo so far; {forever('doomed')}")
     run = service.done("run", "submit", "doomed")
     wait_until(lambda: "so far" in service.done("run", "logs", run), 60)
-    os.kill(service.pid_of_node("head"), signal.SIGKILL)
+    service.kill_node("head")
     said = service.muster("run", "wait", run)
     assert said.code == 1
     assert "ended: FAILED  lost/HEAD_LOST" in said.err
@@ -77,4 +88,4 @@ def test_a_lost_head_ends_its_runs(service: Service, cluster: str, package: str)
     shown = service.show("cluster", cluster)
     assert shown["state"] == "FAILED"
     assert shown["state_reason"]["detail"]
-    assert service.done("run", "logs", "-f", run) == "so far"
+    assert service.muster("run", "logs", "-f", run).out == "so far\n"
