@@ -122,7 +122,7 @@ class _Wiring:
         groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group)
         jobs = JobService(self.clock, UriPolicy())
         fleet = Fleet(clusters, groups, pools, self.endpoints)
-        runs = RunService(self.clock, self.hints, jobs, fleet.id_of)
+        runs = RunService(self.clock, self.hints, jobs, fleet.reference)
         self.runs_of_clusters.runs = runs
         logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
         loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), logs)
@@ -256,4 +256,5 @@ async def _clean_daily(services: Services) -> None:
             await idempotency.prune(session, now)
         await expire(services.database, services.blobs, _keep(services.settings), now)
         await collect(services.database, services.blobs, now, keep_ray_uploads_s=KEEP_RAY_UPLOADS_S)
+        await services.database.analyze()
         await asyncio.sleep(DAY_S)

@@ -85,7 +85,8 @@ def _far_cursor(muster: Service) -> str:
 async def _fill(url: str, runs: int) -> None:
     database = Database(url)
     await write_history(database, runs)
-    if database.dialect == "postgresql":  # what its own autovacuum does a minute later
+    await database.analyze()  # as the service does each day
+    if database.dialect == "postgresql":  # as its own autovacuum does a minute later
         async with database.write() as session:
             await session.execute(text("ANALYZE"))
     await database.close()

@@ -112,6 +112,15 @@ class Database:
         except (DBAPIError, OSError, TimeoutError) as error:
             raise Unavailable("DATABASE_UNREACHABLE", reason=str(error.__cause__ or error)) from error
 
+    async def analyze(self) -> None:
+        """Have SQLite count its rows, as PostgreSQL does by itself; else it guesses which index is the best."""
+        if self.dialect != "sqlite":
+            return
+        async with self._writer.begin() as connection:
+            # Made anew, since connections that are open take notice of a new table only.
+            await connection.execute(text("DROP TABLE IF EXISTS sqlite_stat1"))
+            await connection.execute(text("ANALYZE"))
+
     async def close(self) -> None:
         await self._writer.dispose()
         if self._reader is not self._writer:

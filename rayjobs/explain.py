@@ -40,7 +40,7 @@ async def load_admission(session: AsyncSession, fleet: Fleet) -> AdmissionSnapsh
 
 
 async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: datetime) -> Explanation:
-    cluster_id = await fleet.id_of(session, spec.cluster) if spec.cluster else None
+    cluster = await fleet.reference(session, spec.cluster) if spec.cluster else None
     run = WaitingRun(
         id=WOULD_BE,
         version=1,
@@ -52,7 +52,7 @@ async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: d
         priority=spec.priority,
         max_wait_s=spec.max_wait_s,
         cluster=spec.cluster,
-        cluster_id=cluster_id,
+        cluster_id=cluster.id if cluster else None,
         cluster_group=spec.cluster_group,
         resource_group=spec.resource_group,
     )

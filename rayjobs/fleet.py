@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from cluster_groups.endpoints import EndpointBook
-from cluster_groups.model.cluster import Cluster, ClusterConfig, ClusterKind, Endpoint
+from cluster_groups.model.cluster import Cluster, ClusterConfig, ClusterKind, ClusterRef, Endpoint
 from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.group import ClusterGroup
 from cluster_groups.model.quota import ResourceGroup
@@ -20,9 +20,8 @@ from kernel.loop import Hints
 from kernel.resources import Resources
 from rayjobs import run_store
 from rayjobs.model.job import JobSpec, Origin
-from rayjobs.model.run import RUN_FINALS, AttemptState
 from rayjobs.run_service import ATTEMPT_LOOP, RunService
-from rayjobs.tables import AttemptRow, JobRevisionRow, JobRow, RunRow
+from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, JobRevisionRow, JobRow, RunRow
 
 
 class Fleet:
@@ -66,9 +65,9 @@ class Fleet:
     async def release(self, session: AsyncSession, cluster_id: str) -> None:
         await self._clusters.release(session, cluster_id)
 
-    async def id_of(self, session: AsyncSession, name: str) -> str | None:
+    async def reference(self, session: AsyncSession, name: str) -> ClusterRef | None:
         """None: there is no cluster of this name (any more)."""
-        return await self._clusters.id_of(session, name)
+        return await self._clusters.reference(session, name)
 
     async def endpoint(self, cluster_id: str) -> Endpoint | None:
         """None while nobody can tell where it answers."""
@@ -89,6 +88,9 @@ class RunsOfClusters:
     async def live(self, session: AsyncSession, cluster_id: str) -> Sequence[str]:
         return await run_store.live_runs_on(session, cluster_id)
 
+    async def settling(self, session: AsyncSession, cluster_id: str) -> Sequence[str]:
+        return await run_store.settling_on(session, cluster_id)
+
     async def last_ended_at(self, session: AsyncSession, cluster_id: str) -> datetime | None:
         return await session.scalar(select(func.max(RunRow.ended_at)).where(RunRow.cluster_id == cluster_id))
 
@@ -96,9 +98,7 @@ class RunsOfClusters:
         await self.runs.end_runs_on(session, cluster_id, actor)
 
     async def wake(self, session: AsyncSession, cluster_id: str) -> None:
-        statement = select(AttemptRow.id).where(
-            AttemptRow.cluster_id == cluster_id, AttemptRow.state != AttemptState.ENDED
-        )
+        statement = select(AttemptRow.id).where(AttemptRow.cluster_id == cluster_id, IS_NOT_ENDED)
         for attempt_id in await session.scalars(statement):
             self._hints.send(session, ATTEMPT_LOOP, attempt_id)
 
@@ -123,5 +123,5 @@ async def _users(session: AsyncSession, field: str, column: InstrumentedAttribut
             JobRevisionRow.spec[field].as_string() == name,
         )
     )
-    runs = select(RunRow.id).where(column == name, RunRow.state.not_in(RUN_FINALS))
+    runs = select(RunRow.id).where(column == name, IS_UNSETTLED)
     return sorted(await session.scalars(jobs.union(runs)))

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_name
+from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.store import clusters, groups, resources
 from kernel.actor import Actor
 from kernel.errors import Conflict, Denied, NotFound, Problem, problem
 from kernel.ids import looks_like_id
+from kernel.resources import Resources
+from rayjobs import run_store
 from rayjobs.job_check import starts_in
 from rayjobs.model.job import JobSpec, RunMode
 from runtime_envs import store as packages
@@ -74,6 +77,8 @@ async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findi
         findings.errors.append(
             problem("RESOURCE_GROUP_NOT_IN_PACKAGE", "/resource_group", resource_group=name, resource_package=package)
         )
+    elif short := beyond_quota(run_store.demand_of(spec).resources, Resources(), group.quota):
+        findings.errors.append(problem("QUOTA_NEVER_FITS", "/worker_groups", resource_group=name, short=short))
 
 
 async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -> None:

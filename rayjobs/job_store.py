@@ -16,8 +16,8 @@ from kernel.paging import Page, PageRequest, paginate
 from rayjobs.job_json import spec_from_json, spec_to_json
 from rayjobs.job_name import check_name
 from rayjobs.model.job import TAG_KEY, Job, JobRevision, JobSpec, Origin, RunCounts
-from rayjobs.model.run import RUN_FINALS, WAITING_STATES, RunState
-from rayjobs.tables import JobRevisionRow, JobRow, RunRow
+from rayjobs.model.run import WAITING_STATES, RunState
+from rayjobs.tables import IS_UNSETTLED, JobRevisionRow, JobRow, RunRow
 
 SORTABLE = {"created_at": JobRow.created_at, "name": JobRow.name}
 
@@ -118,11 +118,13 @@ async def run_counts(session: AsyncSession, job_ids: Sequence[str]) -> dict[str,
 async def users_of_package(session: AsyncSession, package_id: str) -> list[str]:
     """Names of the jobs that would miss this package: by their current revision, or by that of a run not yet over."""
     pinned = and_(JobRevisionRow.job_id == RunRow.job_id, JobRevisionRow.revision == RunRow.job_revision)
-    current = select(JobRow.name).where(JobRow.deleted_at.is_(None), JobRow.package_id == package_id)
+    current = select(JobRow.name).where(
+        JobRow.deleted_at.is_(None), JobRow.origin == Origin.API, JobRow.package_id == package_id
+    )
     running = (
         select(RunRow.job_name)
         .join(JobRevisionRow, pinned)
-        .where(RunRow.state.not_in(RUN_FINALS), JobRevisionRow.spec["package"].as_string() == package_id)
+        .where(IS_UNSETTLED, JobRevisionRow.spec["package"].as_string() == package_id)
     )
     return sorted(await session.scalars(current.union(running)))
 

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.errors import NotFound
 from rayjobs.log_text import whole_characters
 from rayjobs.logs import LogKeeper
-from rayjobs.model.run import RUN_FINALS
+from rayjobs.model.run import RUN_FINALS, AttemptState
 from rayjobs.run_report import MAIN_GROUP
 from rayjobs.tables import AttemptRow, RunRow
 
@@ -45,7 +45,8 @@ async def read_page(
         offset=chunk.offset,
         next_offset=chunk.offset + len(data),
         data=data.decode("utf-8", errors="replace"),
-        complete=chunk.complete,
+        # Of an attempt long over the log may have had its time: nothing more will come of it.
+        complete=chunk.complete or (attempt.state == AttemptState.ENDED and not chunk.data),
     )
 
 

@@ -95,7 +95,9 @@ class LogKeeper:
                 return Copied(new_bytes=0, complete=False)
             stored = replace(stored, source_bytes=stored.source_bytes + taken, header_done=header_done, complete=is_end)
             await self._append(source.attempt_id, stored, text)
-            return Copied(new_bytes=len(text), complete=is_end)
+        if is_end:
+            self._locks.pop(source.attempt_id, None)
+        return Copied(new_bytes=len(text), complete=is_end)
 
     async def close(self, attempt_id: str, *, text: bytes = b"", note: str | None = None) -> None:
         """End the log here: after `text`, when no driver ever wrote one, or with a `note` why the rest is missing."""

@@ -9,8 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.db import Database
 from kernel.events import EventRow
 from rayjobs.logs import LOGS, piece_key
-from rayjobs.model.run import AttemptState
-from rayjobs.tables import AttemptRow, LogRow, RunRow
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow, LogRow, RunRow
 from runtime_envs.packages.base import BlobStore
 
 AT_ONCE = 500
@@ -36,7 +35,7 @@ async def expire(database: Database, blobs: BlobStore, keep: Keep, now: datetime
 
 async def _forget_runs(database: Database, before: datetime) -> bool:
     """A bounded number at a time, so that nobody waits long for the one writer; True: there may be more."""
-    unfinished = select(AttemptRow.run_id).where(AttemptRow.state != AttemptState.ENDED)
+    unfinished = select(AttemptRow.run_id).where(IS_NOT_ENDED)
     async with database.write() as session:
         statement = select(RunRow.id).where(RunRow.ended_at < before, RunRow.id.not_in(unfinished)).limit(AT_ONCE)
         ids = list(await session.scalars(statement))

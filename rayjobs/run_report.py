@@ -1,7 +1,7 @@
 """A run as people see it: its row, its attempts, its phases, and where it stands in its queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -68,14 +68,7 @@ async def report_one(session: AsyncSession, row: RunRow) -> RunReport:
     if row.state not in WAITING_STATES:
         return report
     position, ahead = await run_store.place_in_queue(session, row)
-    return RunReport(
-        row=report.row,
-        attempts=report.attempts,
-        phases=report.phases,
-        condition=report.condition,
-        end=report.end,
-        standing=Standing(position=position, ahead=ahead),
-    )
+    return replace(report, standing=Standing(position=position, ahead=ahead))
 
 
 def report_new(row: RunRow) -> RunReport:

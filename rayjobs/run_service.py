@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.model.cluster import ClusterRef
 from kernel.actor import SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
 from kernel.db import guarded_update
-from kernel.errors import Conflict, InvalidInput
+from kernel.errors import Conflict, Denied, InvalidInput
 from kernel.events import audit, record
 from kernel.ids import new_id
 from kernel.loop import Hints
@@ -35,8 +36,8 @@ QUEUE_KEY = "queue"
 ATTEMPT_LOOP = "attempts"
 
 
-ClusterIds = Callable[[AsyncSession, str], Awaitable[str | None]]
-"""The id of the live cluster of this name; None: there is none any more, and the run will say so (A31)."""
+FindCluster = Callable[[AsyncSession, str], Awaitable[ClusterRef | None]]
+"""The live cluster of this name; None: there is none any more, and the run will say so (A31)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,11 +57,11 @@ class RunRequest:
 class RunService:
     """Methods flush into the session they are given and never commit."""
 
-    def __init__(self, clock: Clock, hints: Hints, jobs: JobService, cluster_ids: ClusterIds) -> None:
+    def __init__(self, clock: Clock, hints: Hints, jobs: JobService, find_cluster: FindCluster) -> None:
         self._clock = clock
         self._hints = hints
         self._jobs = jobs
-        self._cluster_ids = cluster_ids
+        self._find_cluster = find_cluster
 
     async def run_job(
         self,
@@ -84,7 +85,8 @@ class RunService:
         now, run_id = self._clock.now(), new_id("run")  # in one breath: runs are listed in the order of their ids
         spec = request.spec
         _check_submission(request)
-        cluster_id = await self._cluster_ids(session, spec.cluster) if spec.cluster else None
+        cluster = await self._find_cluster(session, spec.cluster) if spec.cluster else None
+        _check_grant(actor, spec.resource_package or (cluster.resource_package if cluster else None))
         row = RunRow(
             id=run_id,
             created_at=now,
@@ -103,7 +105,7 @@ class RunService:
             resource_package=spec.resource_package,
             resource_group=spec.resource_group,
             cluster=spec.cluster,
-            cluster_id=cluster_id,
+            cluster_id=cluster.id if cluster else None,
             cluster_group=spec.cluster_group,
             state=RunState.SUBMITTED,
             enqueued_at=now,
@@ -122,7 +124,7 @@ class RunService:
         self, session: AsyncSession, actor: Actor, run_id: str, *, code: EndCode = EndCode.BY_USER
     ) -> RunRow:
         """End it in whatever state it is; a run that is over stays as it is."""
-        row = await run_store.get_run(session, run_id)
+        row = await run_store.get_run(session, run_id, lock=True)
         if actor is not SYSTEM_ACTOR:
             actor.need_owner(row.created_by)
         state = RunState(row.state)
@@ -150,7 +152,7 @@ class RunService:
         return row
 
     async def set_priority(self, session: AsyncSession, actor: Actor, run_id: str, priority: int) -> RunRow:
-        row = await run_store.get_run(session, run_id)
+        row = await run_store.get_run(session, run_id, lock=True)
         actor.need_owner(row.created_by)
         if row.run_mode != RunMode.ON_DEMAND:
             raise InvalidInput("FIELD_NOT_FOR_MODE", pointer="/priority", field="priority", run_mode=row.run_mode)
@@ -175,6 +177,12 @@ class RunService:
         if not await guarded_update(session, RunRow, row.id, row.version, **values):
             raise Conflict("CHANGED_MEANWHILE", kind="run", ref=row.id)
         await session.refresh(row)
+
+
+def _check_grant(actor: Actor, resource_package: str | None) -> None:
+    """Asked at every run: a grant may have been withdrawn since the job was saved (R38)."""
+    if resource_package is not None and not actor.may_use_package(resource_package):
+        raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=resource_package, user=actor.user)
 
 
 def _check_submission(request: RunRequest) -> None:

@@ -16,7 +16,6 @@ from rayjobs.advanced import submission_options
 from rayjobs.model.job import DEFAULT_PRIORITY, JobSpec, Requirements, RunMode
 from rayjobs.model.run import (
     PLACED_STATES,
-    RUN_FINALS,
     WAITING_STATES,
     AttemptState,
     Condition,
@@ -26,7 +25,7 @@ from rayjobs.model.run import (
     RunState,
 )
 from rayjobs.snapshot import Load, WaitingRun
-from rayjobs.tables import AttemptRow, DecisionRow, RunRow, RunTagRow
+from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, DecisionRow, RunRow, RunTagRow
 
 SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
 FILTERS = {
@@ -51,8 +50,9 @@ class RunFilter:
     tag: str | None = None
 
 
-async def get_run(session: AsyncSession, run_id: str) -> RunRow:
-    row = await session.get(RunRow, run_id)
+async def get_run(session: AsyncSession, run_id: str, *, lock: bool = False) -> RunRow:
+    """`lock`: nobody else changes it before this unit of work is over."""
+    row = await session.get(RunRow, run_id, with_for_update=lock or None, populate_existing=lock)
     if row is None:
         raise NotFound("NOT_FOUND", kind="run", ref=run_id)
     return row
@@ -111,7 +111,9 @@ async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
 
 async def ledger(session: AsyncSession) -> dict[str, Load]:
     """What live attempts hold, by cluster id: Muster's own count, since Ray counts no plain drivers at all."""
-    statement = select(AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand).where(AttemptRow.state.in_(COUNTED))
+    statement = select(AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand).where(
+        IS_NOT_ENDED, AttemptRow.state.in_(COUNTED)
+    )
     held: dict[str, list[tuple[AttemptState, Resources]]] = {}
     for cluster_id, state, demand in await session.execute(statement):
         held.setdefault(cluster_id, []).append((AttemptState(state), demand_from_json(demand).resources))
@@ -126,13 +128,24 @@ async def ledger(session: AsyncSession) -> dict[str, Load]:
 
 
 async def live_runs_on(session: AsyncSession, cluster_id: str) -> list[str]:
-    """Runs that are placed on this cluster, or whose attempt still has something there."""
+    """Runs that are placed on this cluster and not over."""
     placed = select(RunRow.id).where(RunRow.cluster_id == cluster_id, RunRow.state.in_(PLACED_STATES))
     return sorted(await session.scalars(placed))
 
 
+async def settling_on(session: AsyncSession, cluster_id: str) -> list[str]:
+    """Attempts that are over and still have something on the cluster: a log to be read, a record to be cleared."""
+    clearing = (AttemptRow.state == AttemptState.RELEASING) & (RunRow.run_mode != RunMode.ON_DEMAND)
+    statement = (
+        select(AttemptRow.id)
+        .join(RunRow, RunRow.id == AttemptRow.run_id)
+        .where(AttemptRow.cluster_id == cluster_id, (AttemptRow.state == AttemptState.COLLECTING) | clearing)
+    )
+    return sorted(await session.scalars(statement))
+
+
 async def unsettled_runs_of(session: AsyncSession, job_id: str) -> list[str]:
-    statement = select(RunRow.id).where(RunRow.job_id == job_id, RunRow.state.not_in(RUN_FINALS))
+    statement = select(RunRow.id).where(RunRow.job_id == job_id, IS_UNSETTLED)
     return sorted(await session.scalars(statement))
 
 

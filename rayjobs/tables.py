@@ -3,14 +3,17 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from kernel.db import Base, Named
 
 _LIVE = text("deleted_at IS NULL")
-_UNSETTLED = text("state NOT IN ('SUCCEEDED', 'FAILED', 'STOPPED', 'QUEUE_TIMEOUT')")
+_FINALS = ("SUCCEEDED", "FAILED", "STOPPED", "QUEUE_TIMEOUT")
+_UNSETTLED = text(f"state NOT IN {_FINALS}")
 _NOT_ENDED = text("state != 'ENDED'")
+# Whoever looks for these rows says `IS_UNSETTLED` or `IS_NOT_ENDED`: a database takes the partial index only where it
+# sees the same words, not parameters.
 
 
 class JobRow(Named, Base):
@@ -51,9 +54,10 @@ class RunRow(Named, Base):
     __tablename__ = "runs"
     __table_args__ = (
         Index(None, "state", "id"),
-        Index(None, "job_id", "id"),
+        Index(None, "job_id", "id", "state"),
         Index(None, "job_name", "id"),
         Index("ix_runs_cluster_name_id", "cluster", "id"),
+        Index(None, "cluster_id", "state"),
         Index(None, "cluster_group", "id"),
         Index(None, "resource_group", "id"),
         Index(None, "created_by", "id"),
@@ -79,7 +83,7 @@ class RunRow(Named, Base):
     resource_group: Mapped[str | None]
     cluster: Mapped[str | None]
     """Where it goes or went; for a group unknown until placed."""
-    cluster_id: Mapped[str | None] = mapped_column(index=True)
+    cluster_id: Mapped[str | None]
     cluster_group: Mapped[str | None]
     state: Mapped[str]
     condition: Mapped[dict[str, Any] | None]
@@ -170,3 +174,7 @@ class DecisionRow(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     evaluated_at: Mapped[datetime]
     decision: Mapped[dict[str, Any]]
+
+
+IS_UNSETTLED = RunRow.state.not_in([literal_column(f"'{state}'") for state in _FINALS])
+IS_NOT_ENDED = AttemptRow.state != literal_column("'ENDED'")

@@ -161,6 +161,14 @@ class Cluster(ClusterConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterRef:
+    """As much of a cluster as a new run needs to know."""
+
+    id: str
+    resource_package: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
     """How Muster reaches a cluster's Jobs API; the token is Ray's own, None where the cluster has none."""
 

@@ -15,6 +15,7 @@ from cluster_groups.model.cluster import (
     Cluster,
     ClusterConfig,
     ClusterKind,
+    ClusterRef,
     ClusterState,
 )
 from cluster_groups.model.demand import ClusterView
@@ -69,9 +70,9 @@ class Clusters:
     async def get(self, session: AsyncSession, ref: str) -> Cluster:
         return store.cluster_of(await store.find(session, ref))
 
-    async def id_of(self, session: AsyncSession, name: str) -> str | None:
+    async def reference(self, session: AsyncSession, name: str) -> ClusterRef | None:
         """None: there is no such cluster (any more)."""
-        return await store.id_of(session, name)
+        return await store.reference(session, name)
 
     async def page(
         self, session: AsyncSession, filters: Mapping[str, str | None], request: PageRequest

@@ -13,6 +13,7 @@ from cluster_groups.model.cluster import (
     Cluster,
     ClusterConfig,
     ClusterKind,
+    ClusterRef,
     ClusterState,
     Node,
 )
@@ -39,9 +40,10 @@ async def find(session: AsyncSession, ref: str, *, lock: bool = False) -> Cluste
     return await by_ref(session, select(ClusterRow).where(_LIVE), ref, "cluster", lock=lock)
 
 
-async def id_of(session: AsyncSession, name: str) -> str | None:
-    found: str | None = await session.scalar(select(ClusterRow.id).where(_LIVE, ClusterRow.name == name))
-    return found
+async def reference(session: AsyncSession, name: str) -> ClusterRef | None:
+    statement = select(ClusterRow.id, ClusterRow.resource_package).where(_LIVE, ClusterRow.name == name)
+    found = (await session.execute(statement)).one_or_none()
+    return ClusterRef(id=found.id, resource_package=found.resource_package) if found else None
 
 
 async def get(session: AsyncSession, cluster_id: str, *, lock: bool = False) -> ClusterRow | None:

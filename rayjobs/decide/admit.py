@@ -12,7 +12,7 @@ from typing import Any
 
 from cluster_groups.decide.choose import Decision, choose_member, match_cluster
 from cluster_groups.decide.quota import beyond_quota
-from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.cluster import ClusterKind, ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.health import HealthStatus
 from kernel.clock import instant
@@ -23,6 +23,7 @@ from rayjobs.model.job import RunMode
 from rayjobs.model.run import End, EndClass, EndCode
 from rayjobs.snapshot import AdmissionSnapshot, Load, WaitingRun
 
+ATTACHED_DRIVERS = 10
 OWN_CLUSTER = "a cluster of its own"
 HEAD_OWN_GIB = 1.5
 """What a head needs for itself: GCS, dashboard and its modules, agents, monitor (0.85 GB measured, with margin)."""
@@ -126,7 +127,12 @@ def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
 
 
 def driver_limit(view: ClusterView) -> int:
-    """Drivers one head bears at once, by its memory; `max_runs` may only lower it. Attached heads show no size."""
+    """Drivers one head bears at once, by its memory; `max_runs` may only lower it.
+
+    An attached head does not tell its size: there somebody's `max_runs` is all there is to go by.
+    """
+    if view.kind is ClusterKind.ATTACHED:
+        return ATTACHED_DRIVERS if view.max_runs is None else view.max_runs
     by_memory = max(1, int((view.head_memory_gib - HEAD_OWN_GIB) / DRIVER_GIB))
     return by_memory if view.max_runs is None else min(by_memory, view.max_runs)
 
@@ -166,7 +172,8 @@ def _place_on_demand(run: WaitingRun, room: _Room, now: datetime) -> Start | Wai
         return _gone(run, "resource_group", name)
     used = room.quota_used.get(name, Resources())
     if short := beyond_quota(run.demand.resources, used, group.quota):
-        room.kept.setdefault(name, run.id)
+        if not run.demand.resources.beyond(group.quota):  # what can never fit keeps nobody else from fitting
+            room.kept.setdefault(name, run.id)
         reason = Reason(code="QUOTA_INSUFFICIENT", owner=Owner.QUOTA, params={"resource_group": name, "short": short})
         return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
     if name in room.kept:

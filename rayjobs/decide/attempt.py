@@ -16,11 +16,14 @@ from rayjobs.gateway.status import judge_end
 from rayjobs.model.run import AttemptState, End, EndClass, EndCode, RunState
 from rayjobs.snapshot import AttemptView
 
-LATE_POST_S = 30.0
+LATE_POST_S = 60.0
 """How long a submission sent by a process that died may still arrive; until then "unknown" is not "never sent"."""
 COLLECT_PATIENCE_S = 60.0
 """How long an unreachable cluster is asked for the rest of a log before the log is closed without it."""
 STOP_AGAIN_S = 20.0
+"""After the grace and this, Ray is asked to stop again at every look."""
+CONTENT_REFUSED = frozenset({400, 413, 422})
+"""Statuses that speak of what was sent; other refusals are no fault of the user's."""
 
 
 class Do(StrEnum):
@@ -53,6 +56,8 @@ class Seen:
 
     problem: Problem | None = None
     text: str = ""
+    status: int = 0
+    """HTTP status of a refusal."""
     job: RayJob | None = None
     done: bool = False
 
@@ -68,6 +73,8 @@ class Change:
     found_again: bool = False
     driver_address: str | None = None
     delete_cluster: bool = False
+    posted: bool = False
+    """A submission was sent just now, whatever became of it."""
     close_log: str | None = None
     """Why the log ends here although not all of it was read."""
     params: dict[str, Any] = field(default_factory=dict)
@@ -88,10 +95,10 @@ def advance(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Cha
     if seen.problem is not None:
         return _after_problem(view, action, seen, now)
     if action.do is Do.POST:
-        return Change(state=AttemptState.PENDING, found_again=view.lost_since is not None)
-    if action.do is Do.STOP:
-        return Change(state=AttemptState.STOPPING) if view.state is not AttemptState.STOPPING else Change()
-    if action.do is Do.LOOK:
+        return Change(state=AttemptState.PENDING, posted=True, found_again=view.lost_since is not None)
+    if action.do is Do.STOP and view.state is not AttemptState.STOPPING:
+        return Change(state=AttemptState.STOPPING)
+    if action.do in {Do.LOOK, Do.STOP}:
         return _after_look(view, seen.job, now)
     if action.do is Do.COLLECT:
         return Change(state=AttemptState.RELEASING) if seen.done else Change()
@@ -102,7 +109,7 @@ def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) ->
     """Seconds until the next look. A young job is looked at often, an old one every few seconds."""
     if change.state is not None:
         return 0.0 if change.state is not AttemptState.ENDED else None
-    if change.lost_since is not None or view.lost_since is not None:
+    if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:
         return 2.0
     if action.do is Do.COLLECT:
         return 0.2
@@ -155,8 +162,7 @@ def _stopping(view: AttemptView, now: datetime) -> Action:
     if waited_s > patience_s and view.cluster_is_own:
         end = End(end_class=EndClass.STOPPED, code=EndCode.FORCED)
         return Action(do=Do.PROCEED, to=AttemptState.COLLECTING, end=end)
-    ask_again = waited_s > patience_s and int(waited_s / STOP_AGAIN_S) > int((waited_s - 5.0) / STOP_AGAIN_S)
-    return Action(do=Do.STOP if ask_again else Do.LOOK)
+    return Action(do=Do.STOP if waited_s > patience_s else Do.LOOK)
 
 
 def _collecting(view: AttemptView, now: datetime) -> Action:
@@ -230,8 +236,9 @@ def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime)
         params = {"package": seen.text}
         end = End(end_class=EndClass.PLATFORM, code=EndCode.PACKAGE_MISSING, params=params)
         return _over(end, AttemptState.RELEASING)
-    if seen.problem is Problem.REFUSED and action.do is Do.POST:
-        end = End(end_class=EndClass.USER, code=EndCode.SUBMIT_REFUSED, params={"message": seen.text[-2000:]})
+    if action.do is Do.POST and _is_refusal(view, seen, now):
+        blame = EndClass.USER if seen.status in CONTENT_REFUSED else EndClass.PLATFORM
+        end = End(end_class=blame, code=EndCode.SUBMIT_REFUSED, params={"message": seen.text[-2000:]})
         return _over(end, AttemptState.RELEASING)
     if action.do is Do.COLLECT:
         waited = (now - view.state_since).total_seconds() > COLLECT_PATIENCE_S
@@ -242,13 +249,21 @@ def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime)
         return Change()
     if view.cluster is not None and view.cluster.state in {ClusterState.STOPPING, ClusterState.DELETING}:
         return Change()  # somebody takes it away; that it is gone will be told
+    posted = action.do is Do.POST
     if view.lost_since is None:
-        return Change(lost_since=now)
+        return Change(lost_since=now, posted=posted)
     if now - view.lost_since < timedelta(seconds=view.lost_timeout_s):
-        return Change()
+        return Change(posted=posted)
     lost = {"lost_timeout_s": view.lost_timeout_s, "since": view.lost_since.isoformat()}
     end = End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST, params=lost)
     return _over(end, AttemptState.COLLECTING)
+
+
+def _is_refusal(view: AttemptView, seen: Seen, now: datetime) -> bool:
+    """A 5xx may come after the job was accepted: sent again, Ray says whether it has it; a lasting one is a no."""
+    if seen.problem is not Problem.REFUSED:
+        return False
+    return seen.status < 500 or (now - view.state_since).total_seconds() > LATE_POST_S
 
 
 def _after_look(view: AttemptView, job: RayJob | None, now: datetime) -> Change:
@@ -279,7 +294,7 @@ def _after_look(view: AttemptView, job: RayJob | None, now: datetime) -> Change:
 def _after_unknown(view: AttemptView, now: datetime) -> Change:
     """The cluster answers and does not know the job: never arrived, or its head forgot (a restart loses all jobs)."""
     if view.state is AttemptState.POSTING:
-        late = (now - view.state_since).total_seconds() < LATE_POST_S
+        late = (now - (view.posted_at or view.state_since)).total_seconds() < LATE_POST_S
         stopped = End(end_class=EndClass.STOPPED, code=view.stop_code or EndCode.BY_USER)
         return Change() if late else _over(stopped, AttemptState.RELEASING)
     return _over(End(end_class=EndClass.LOST, code=EndCode.HEAD_LOST), AttemptState.COLLECTING)

@@ -4,18 +4,20 @@ Facts it rests on (Ray 2.59 and 2.60): success is exactly 200; a second POST of 
 exists"; a GET of a package pins it for 600 s; an agent serves the session's log folder under `/logs/` with `Range`.
 """
 
+import asyncio
+import ipaddress
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from cluster_groups.model.cluster import Endpoint
 from rayjobs.gateway.base import ClusterUnreachable, Delivery, RayJob, RayStatus, RequestRefused, Submission
 
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-SUBMIT_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
-UPLOAD_TIMEOUT = httpx.Timeout(300.0, connect=3.0)
+ANSWER_S, SUBMIT_S, UPLOAD_S = 10.0, 30.0, 300.0
+"""Bounds of a whole call; httpx itself bounds only each wait for bytes."""
 PIN_S = 300.0
 """Half of the 600 s for which Ray keeps a package after it was asked for, used or not."""
 
@@ -36,7 +38,7 @@ class RayJobsGateway:
         if answer.status_code == httpx.codes.NOT_FOUND:
             headers = {"Content-Length": str(delivery.size_bytes), "Content-Type": "application/octet-stream"}
             answer = await self._send(
-                endpoint, "PUT", path, content=delivery.open(), headers=headers, timeout=UPLOAD_TIMEOUT
+                endpoint, "PUT", path, within_s=UPLOAD_S, content=delivery.open(), headers=headers
             )
         _need_ok(answer)
         self._pinned[key] = time.monotonic()
@@ -50,7 +52,7 @@ class RayJobsGateway:
             "metadata": dict(submission.metadata),
             **submission.options,
         }
-        answer = await self._send(endpoint, "POST", "/api/jobs/", json=body, timeout=SUBMIT_TIMEOUT)
+        answer = await self._send(endpoint, "POST", "/api/jobs/", within_s=SUBMIT_S, json=body)
         already = answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "already exists" in answer.text
         if already:
             return
@@ -63,7 +65,10 @@ class RayJobsGateway:
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         _need_ok(answer)
-        return _ray_job(answer.json())
+        try:
+            return _ray_job(answer.json())
+        except (ValueError, KeyError, TypeError) as error:  # something else answers at this address now
+            raise ClusterUnreachable(f"no answer of Ray's: {error!r}") from error
 
     async def stop(self, endpoint: Endpoint, submission_id: str) -> None:
         answer = await self._send(endpoint, "POST", f"/api/jobs/{submission_id}/stop")
@@ -83,20 +88,22 @@ class RayJobsGateway:
         answer = await self._send(agent, "GET", f"/logs/{path}", headers=headers)
         if answer.status_code in {httpx.codes.NOT_FOUND, httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE}:
             return b""
-        if answer.status_code == httpx.codes.PARTIAL_CONTENT:
-            return answer.content
-        _need_ok(answer)
-        return answer.content[offset : offset + limit_bytes]  # an agent that ignores Range sends the whole file
+        if answer.status_code != httpx.codes.PARTIAL_CONTENT:  # a whole file may be larger than memory
+            raise RequestRefused(answer.status_code, "the node agent does not answer ranges")
+        return answer.content[:limit_bytes]
 
-    async def _send(self, endpoint: Endpoint, method: str, path: str, **request: Any) -> httpx.Response:
+    async def _send(
+        self, endpoint: Endpoint, method: str, path: str, *, within_s: float = ANSWER_S, **request: Any
+    ) -> httpx.Response:
         headers = dict(request.pop("headers", {}))
         if endpoint.token is not None:
             headers["Authorization"] = f"Bearer {endpoint.token}"
         url = endpoint.address.rstrip("/") + path
-        timeout = request.pop("timeout", TIMEOUT)
+        timeout = httpx.Timeout(within_s, connect=min(within_s, 3.0))
         try:
-            return await self._client.request(method, url, headers=headers, timeout=timeout, **request)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            async with asyncio.timeout(within_s):
+                return await self._client.request(method, url, headers=headers, timeout=timeout, **request)
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise ClusterUnreachable(f"{type(error).__name__}: {error}") from error
 
     def _drop_old_pins(self) -> None:
@@ -118,5 +125,21 @@ def _ray_job(body: Mapping[str, Any]) -> RayJob:
         message=body.get("message"),
         error_type=body.get("error_type"),
         exit_code=body.get("driver_exit_code"),
-        driver_address=body.get("driver_agent_http_address"),
+        driver_address=_agent_address(body.get("driver_agent_http_address")),
     )
+
+
+def _agent_address(told: str | None) -> str | None:
+    """Only what looks like a node agent's: any job can write into its cluster's records, and Muster fetches there."""
+    if told is None:
+        return None
+    parts = urlsplit(told)
+    try:
+        ip = ipaddress.ip_address(parts.hostname or "")
+        port = parts.port
+    except ValueError:
+        return None
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or port is None or parts.scheme != "http":
+        return None
+    host = f"[{ip}]" if ip.version == 6 else str(ip)
+    return f"http://{host}:{port}"

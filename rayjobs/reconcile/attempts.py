@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Endpoint
 from kernel.db import guarded_update
+from kernel.errors import Unavailable
 from kernel.events import record
 from kernel.loop import Hints, Reconciler, Superseded
 from kernel.states import move
@@ -22,7 +23,7 @@ from rayjobs.model.run import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, AttemptState
 from rayjobs.run_service import ATTEMPT_LOOP, QUEUE_KEY, QUEUE_LOOP, RUN_NEWS
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.submission import PackageGone, Packages, prepare
-from rayjobs.tables import AttemptRow, RunRow
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
 
 LOG_LOOP = "logs"
 
@@ -50,7 +51,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         self._hints = hints
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
-        return list(await session.scalars(select(AttemptRow.id).where(AttemptRow.state != AttemptState.ENDED)))
+        return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED)))
 
     async def load(self, session: AsyncSession, key: str) -> AttemptSnapshot | None:
         return await attempt_store.load(session, key, self._fleet.view)
@@ -95,15 +96,13 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             return Seen(done=True)
         if do is Do.RELEASE and view.cluster_is_own:
             return Seen(done=False)
-        endpoint = await self._fleet.endpoint(view.cluster_id)
-        if endpoint is None:
-            return Seen(problem=Problem.UNREACHABLE)
         try:
-            return await self._ask(plan, endpoint)
-        except ClusterUnreachable as error:
+            endpoint = await self._fleet.endpoint(view.cluster_id)
+            return await self._ask(plan, endpoint) if endpoint else Seen(problem=Problem.UNREACHABLE)
+        except (ClusterUnreachable, Unavailable) as error:
             return Seen(problem=Problem.UNREACHABLE, text=str(error))
         except RequestRefused as error:
-            return Seen(problem=Problem.REFUSED, text=error.text)
+            return Seen(problem=Problem.REFUSED, text=error.text, status=error.status)
         except PackageGone as error:
             return Seen(problem=Problem.PACKAGE_MISSING, text=str(error))
 
@@ -115,6 +114,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             return Seen(job=await self._gateway.look(endpoint, view.id))
         elif plan.action.do is Do.STOP:
             await self._gateway.stop(endpoint, view.id)
+            return Seen(job=await self._gateway.look(endpoint, view.id))
         elif plan.action.do is Do.COLLECT:
             return Seen(done=await self._collect(view, endpoint))
         else:
@@ -188,7 +188,7 @@ def _attempt_values(view: AttemptView, change: Change, now: datetime) -> dict[st
     if change.state is not None:
         values["state"] = move(ATTEMPT_TRANSITIONS, view.state, change.state)
         values["state_since"] = now
-    if change.state is AttemptState.POSTING or (change.state is AttemptState.PENDING and view.posted_at is None):
+    if change.posted or change.state is AttemptState.POSTING:
         values["posted_at"] = now
     if change.run_state is RunState.RUNNING:
         values["started_at"] = now

@@ -12,7 +12,7 @@ from rayjobs.fleet import Fleet
 from rayjobs.gateway.base import GatewayError
 from rayjobs.logs import LogKeeper, Source, driver_log
 from rayjobs.model.run import AttemptState
-from rayjobs.tables import AttemptRow
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow
 
 GROWING = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
 BUSY_S = 0.5
@@ -37,7 +37,7 @@ class LogReconciler(Reconciler[Growing, Growing, bool]):
         self._logs = logs
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
-        return list(await session.scalars(select(AttemptRow.id).where(AttemptRow.state.in_(GROWING))))
+        return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED, AttemptRow.state.in_(GROWING))))
 
     async def load(self, session: AsyncSession, key: str) -> Growing | None:
         row = await session.get(AttemptRow, key)

@@ -23,7 +23,7 @@ def main(home: str) -> NoReturn:
     """`home` is the folder on PYTHONPATH that Ray unpacked us to."""
     try:
         code = _run(unpack(sys.argv[1]), home)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001  whatever it is, it is no end of the user's command
         print(f"muster: the job could not be started: {error}", file=sys.stderr, flush=True)
         code = EXIT_RUNNER_FAILED
     os._exit(code)

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster_groups.model.cluster import WorkerGroup
+from cluster_groups.model.cluster import ClusterRef, WorkerGroup
 from kernel.actor import Actor, Role
 from kernel.db import Database
 from kernel.events import AuditRow, EventRow
@@ -97,8 +97,8 @@ class World:
             return row.id
 
     async def submit(self, session: AsyncSession, job: Job) -> RunRow:
-        async def cluster_id(_session: AsyncSession, _name: str) -> str:
-            return "clu_1"
+        async def cluster_id(_session: AsyncSession, _name: str) -> ClusterRef:
+            return ClusterRef(id="clu_1", resource_package=None)
 
         request = RunRequest(job_id=job.id, job_revision=job.revision, spec=job.spec)
         return await RunService(TickingClock(), Hints(), self.service, cluster_id).submit(session, ANN, request)

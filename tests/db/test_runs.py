@@ -1,9 +1,11 @@
 """Runs as stored: submit, stop, reprioritise, queue places, pages; admission and attempts as rows."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from cluster_groups.model.cluster import ClusterRef
 from kernel.db import Database, guarded_update
 from kernel.errors import Conflict, Denied, InvalidInput, NotFound
 from kernel.loop import Hints
@@ -19,8 +21,8 @@ from tests.builders.job_world import ANN, BOB, OPS, TickingClock, World, make_wo
 from tests.builders.targets import NOW
 
 
-async def cluster_id(_session: object, _name: str) -> str:
-    return "clu_1"
+async def find_cluster(_session: object, _name: str) -> ClusterRef:
+    return ClusterRef(id="clu_1", resource_package="other")
 
 
 class Bench:
@@ -33,7 +35,7 @@ class Bench:
         hints = Hints()
         for topic in ("queue", "attempts", "runs"):
             hints.connect(topic, lambda key, topic=topic: self.hinted.append((topic, key)))  # type: ignore[misc]
-        self.service = RunService(TickingClock(), hints, world.service, cluster_id)
+        self.service = RunService(TickingClock(), hints, world.service, find_cluster)
 
     async def submit(self, job: Job, **options: int) -> str:
         async with self.database.write() as session:
@@ -97,6 +99,15 @@ class TestSubmit:
             with pytest.raises(Denied, match="NOT_YOURS"):
                 await bench.service.run_job(session, BOB, job.id)
             await bench.service.run_job(session, OPS, job.id)
+
+    async def test_a_grant_withdrawn_since_the_job_was_saved(self, bench: Bench) -> None:
+        shared = (await bench.world.create(bench.world.shared())).job
+        on_demand = (await bench.world.create(bench.world.on_demand(name="own"))).job
+        poorer = replace(ANN, resource_packages=("third",))
+        async with bench.database.write() as session:
+            for job in (shared, on_demand):
+                with pytest.raises(Denied, match="RESOURCE_PACKAGE_DENIED"):
+                    await bench.service.run_job(session, poorer, job.id)
 
     async def test_demand_of_an_on_demand_run_is_its_cluster_at_its_least(self, bench: Bench) -> None:
         job = (await bench.world.create(bench.world.on_demand())).job
@@ -171,6 +182,18 @@ class TestQueue:
         async with bench.database.read() as session:
             load = (await run_store.ledger(session))["clu_1"]
         assert (load.drivers, load.starting) == (1, 0)
+
+    async def test_an_attempt_that_is_over_may_still_need_its_cluster(self, bench: Bench) -> None:
+        run_id = await bench.submit((await bench.world.create(bench.world.shared())).job)
+        await bench.place(run_id)
+        attempt_id = submission_id(run_id, 1)
+        seen = []
+        for state in (AttemptState.RUNNING, AttemptState.COLLECTING, AttemptState.RELEASING, AttemptState.ENDED):
+            async with bench.database.write() as session:
+                (await session.get_one(AttemptRow, attempt_id)).state = state
+            async with bench.database.read() as session:
+                seen.append(await run_store.settling_on(session, "clu_1"))
+        assert seen == [[], [attempt_id], [attempt_id], []]
 
 
 class TestPages:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from cluster_groups.model.cluster import ClusterState, Node
+from cluster_groups.model.cluster import ClusterKind, ClusterState, Node
 from cluster_groups.model.demand import Demand
 from cluster_groups.model.group import Policy
 from cluster_groups.model.health import HealthStatus
@@ -67,6 +67,10 @@ class TestOnACluster:
         result = plan(a_run(), load={"clu_c1": Load(drivers=limit)})
         assert waiting(result) == {"run_0001": "HEAD_BUSY"}
 
+    def test_an_attached_head_bears_what_somebody_says(self) -> None:
+        assert driver_limit(a_cluster(kind=ClusterKind.ATTACHED)) == 10
+        assert driver_limit(a_cluster(kind=ClusterKind.ATTACHED, max_runs=200)) == 200
+
     def test_only_a_few_drivers_start_at_once(self) -> None:
         result = plan(*(a_run(number) for number in range(1, 8)))
         assert len(result.starts) == MAX_STARTING
@@ -125,6 +129,12 @@ class TestOnDemand:
         used = {"default": Resources(cpu=4)}
         result = plan(large, small, resource_groups={"default": a_resource_group()}, quota_used=used)
         assert waiting(result) == {"run_0001": "QUOTA_INSUFFICIENT", "run_0002": "QUEUED_BEHIND"}
+
+    def test_what_can_never_fit_holds_nobody_up(self) -> None:
+        huge = a_run(1, run_mode=RunMode.ON_DEMAND, demand=Demand(resources=Resources(cpu=16)))
+        small = a_run(2, run_mode=RunMode.ON_DEMAND, demand=Demand(resources=Resources(cpu=1)))
+        result = plan(huge, small, resource_groups={"default": a_resource_group()})
+        assert (started(result), waiting(result)) == (["run_0002"], {"run_0001": "QUOTA_INSUFFICIENT"})
 
     def test_a_deleted_resource_group_fails_it(self) -> None:
         (give_up,) = plan(a_run(run_mode=RunMode.ON_DEMAND)).give_ups

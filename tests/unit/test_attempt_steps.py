@@ -91,14 +91,27 @@ class TestPosting:
     def test_accepted(self) -> None:
         assert step(an_attempt(AttemptState.POSTING)).state is AttemptState.PENDING
 
+    def test_every_try_is_noted(self) -> None:
+        assert step(an_attempt(AttemptState.POSTING)).posted
+        assert step(an_attempt(AttemptState.POSTING, lost_since=NOW), UNREACHABLE).posted
+
+    def test_a_server_error_is_no_refusal_until_it_lasts(self) -> None:
+        error = Seen(problem=Problem.REFUSED, status=500, text="agent died")
+        assert step(an_attempt(AttemptState.POSTING), error).end is None
+        late = step(an_attempt(AttemptState.POSTING, lost_since=NOW), error, after_s=LATE_POST_S + 1)
+        assert late.end is not None
+        assert (late.end.end_class, late.end.code) == (EndClass.PLATFORM, EndCode.SUBMIT_REFUSED)
+
     def test_unknown_outcome_is_asked_again_at_the_same_cluster(self) -> None:
         change = step(an_attempt(AttemptState.POSTING), UNREACHABLE)
-        assert change == Change(lost_since=NOW)
+        assert change == Change(lost_since=NOW, posted=True)
         again = an_attempt(AttemptState.POSTING, lost_since=NOW)
         assert what(again) is Do.POST
 
     def test_refused_is_the_users(self) -> None:
-        change = step(an_attempt(AttemptState.POSTING), Seen(problem=Problem.REFUSED, text="bad runtime_env"))
+        change = step(
+            an_attempt(AttemptState.POSTING), Seen(problem=Problem.REFUSED, status=400, text="bad runtime_env")
+        )
         assert change.end is not None
         assert (change.end.code, change.run_state) == (EndCode.SUBMIT_REFUSED, RunState.FAILED)
 
@@ -110,7 +123,7 @@ class TestPosting:
     def test_a_stop_asks_before_it_believes_that_nothing_was_sent(self) -> None:
         view = an_attempt(AttemptState.POSTING, stop_code=EndCode.BY_USER, run_state=RunState.STOPPING)
         assert what(view) is Do.LOOK
-        assert step(view, Seen(job=None)).is_nothing
+        assert step(view, Seen(job=None), after_s=LATE_POST_S - 1).is_nothing
         change = step(view, Seen(job=None), after_s=LATE_POST_S)
         assert (change.state, change.run_state) == (AttemptState.RELEASING, RunState.STOPPED)
         assert step(view, Seen(job=RayJob(status=RayStatus.PENDING))).state is AttemptState.PENDING
@@ -211,9 +224,9 @@ class TestStopping:
 
     def test_a_shared_cluster_is_asked_again(self) -> None:
         view = an_attempt(AttemptState.STOPPING, stop_code=EndCode.BY_USER, run_state=RunState.STOPPING)
-        asked = [what(view, second) for second in range(31, 100)]
-        assert Do.STOP in asked
-        assert Do.LOOK in asked
+        assert (what(view, 29), what(view, 31)) == (Do.LOOK, Do.STOP)
+        stopped = Seen(job=RayJob(status=RayStatus.STOPPED))
+        assert step(view, stopped, after_s=31).run_state is RunState.STOPPED
 
 
 class TestCollectingAndReleasing:
