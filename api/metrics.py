@@ -49,7 +49,7 @@ class Metrics:
         )
         self._loop_lag_seconds = Gauge(
             "muster_loop_lag_seconds",
-            "Seconds the latest step of a loop began late.",
+            "Seconds the most overdue step of a loop is late.",
             ["loop"],
             registry=self._registry,
         )

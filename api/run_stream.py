@@ -1,10 +1,11 @@
 """Streams of runs: their changes of state, and a log as it grows. Both resume where a client was cut off."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from fastapi.sse import ServerSentEvent
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.runs import LogChunk, RunChange
@@ -22,6 +23,12 @@ LOOK_AT_LEAST_EVERY_S = 2.0
 PAGE_BYTES = 256 * 2**10
 
 
+LATE_SEQS = 1000
+LATE_FOR = timedelta(minutes=1)
+"""So far below what was seen an event may still appear: its number was given out before it was committed."""
+AT_ONCE = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Events after this sequence number; None: from now on."""
@@ -34,14 +41,14 @@ class Changes:
 
 
 async def follow_changes(services: Services, changes: Changes) -> AsyncIterator[ServerSentEvent]:
-    seq = changes.seq
+    """A client that comes again may be told once more what it has been told within the last minute."""
+    async with services.database.read() as session:
+        place = await _begin(session, changes)
     going_on = True
     while going_on:
         async with services.database.read() as session:
-            if seq is None:
-                seq = await session.scalar(select(func.max(EventRow.seq))) or 0
-            rows = await _changed_since(session, seq)
-        for last, run in rows:
+            news = await place.advance(session, services.clock.now())
+        for seq, run in news:
             change = RunChange(
                 id=run.id,
                 job=run.job_name,
@@ -49,8 +56,7 @@ async def follow_changes(services: Services, changes: Changes) -> AsyncIterator[
                 condition=run.condition["code"] if run.condition else None,
                 end=run.end["code"] if run.end else None,
             )
-            yield ServerSentEvent(data=change, event="run", id=str(last))
-            seq = max(seq, last)
+            yield ServerSentEvent(data=change, event="run", id=str(seq))
         going_on = await services.news.wait(RUN_NEWS, timeout_s=LOOK_AT_LEAST_EVERY_S)
 
 
@@ -84,12 +90,41 @@ async def read_on(services: Services, run_id: str, which: WhichLog, offset: int)
     return page, run.state in RUN_FINALS
 
 
-async def _changed_since(session: AsyncSession, seq: int) -> list[tuple[int, RunRow]]:
-    """Each run that has something new, once, in the order of its latest event."""
-    last = func.max(EventRow.seq).label("last")
-    changed = select(EventRow.target_id, last).where(EventRow.seq > seq).group_by(EventRow.target_id).subquery()
-    statement = select(changed.c.last, RunRow).join(RunRow, RunRow.id == changed.c.target_id).order_by(changed.c.last)
-    return [(number, run) for number, run in await session.execute(statement.limit(500))]
+@dataclass(slots=True)
+class _Place:
+    """How far a stream has come, and which of the latest events it has seen."""
+
+    seq: int
+    seen: set[int] = field(default_factory=set)
+
+    async def advance(self, session: AsyncSession, now: datetime) -> list[tuple[int, RunRow]]:
+        """Each run that has something new, once, in the order of its latest event, with where to resume after it."""
+        statement = (
+            select(EventRow.seq, EventRow.target_id)
+            .where(EventRow.seq > self.seq - LATE_SEQS, or_(EventRow.seq > self.seq, EventRow.at > now - LATE_FOR))
+            .order_by(EventRow.seq)
+            .limit(LATE_SEQS + AT_ONCE)
+        )
+        before = self.seq
+        latest = {target: seq for seq, target in await session.execute(statement) if self._is_new(seq)}
+        runs = await session.scalars(select(RunRow).where(RunRow.id.in_(latest)))
+        in_order = sorted((latest[run.id], run.id, run) for run in runs)
+        self.seen = {seq for seq in self.seen if seq > self.seq - LATE_SEQS}
+        return [(max(before, seq), run) for seq, _, run in in_order]
+
+    def _is_new(self, seq: int) -> bool:
+        is_new = seq not in self.seen
+        self.seen.add(seq)
+        self.seq = max(self.seq, seq)
+        return is_new
+
+
+async def _begin(session: AsyncSession, changes: Changes) -> _Place:
+    if changes.seq is not None:
+        return _Place(changes.seq)
+    last = await session.scalar(select(func.max(EventRow.seq))) or 0
+    latest = select(EventRow.seq).where(EventRow.seq > last - LATE_SEQS, EventRow.seq <= last)
+    return _Place(last, set(await session.scalars(latest)))
 
 
 def _number(text: str) -> int:

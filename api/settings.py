@@ -47,7 +47,8 @@ class Settings(BaseSettings):
         description="`postgresql://user:password@host/name`, `sqlite:///path`; by default `muster.db` there.",
     )
     callback_url: str | None = Field(
-        default=None, description="Address under which the nodes of clusters reach this service, if they can."
+        default=None,
+        description="Address under which the nodes of clusters reach this service, if they can. No effect yet.",
     )
     admin_token: SecretStr | None = Field(
         default=None,
@@ -73,7 +74,8 @@ class Settings(BaseSettings):
     lease_ttl_s: int = Field(
         default=600,
         ge=30,
-        description="Seconds a run that may move to another cluster goes on without hearing from Muster.",
+        description="Seconds a run that may move to another cluster goes on without hearing from Muster. "
+        "No effect yet.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least weight of what the service writes to its own log."
@@ -89,10 +91,6 @@ class Settings(BaseSettings):
     def admin_token_file(self) -> Path:
         """Where the local command line finds the first admin token."""
         return self.state_dir / "admin-token"
-
-    @property
-    def on_loopback(self) -> bool:
-        return self.host in {"localhost", "::1"} or self.host.startswith("127.")
 
     @classmethod
     def settings_customise_sources(

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 
-from api import idempotency, migrations
+from api import migrations
 from api.auth import Tokens
+from api.cleaning import Cleaning
 from api.local_secrets import credential_key, write_secret
 from api.metrics import Metrics
 from api.settings import Settings
@@ -30,7 +31,7 @@ from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
 from cluster_groups.store import clusters as cluster_store
 from kernel.clock import Clock, SystemClock
-from kernel.controller import TTL_S, Controller
+from kernel.controller import TTL_S, Controller, Duty
 from kernel.db import Database
 from kernel.lease import Lease
 from kernel.loop import Hints, Loop, Observer, Reconciler, Step
@@ -43,7 +44,7 @@ from rayjobs.logs import LogKeeper
 from rayjobs.reconcile.admission import AdmissionReconciler
 from rayjobs.reconcile.attempts import AttemptReconciler
 from rayjobs.reconcile.logs import LogReconciler
-from rayjobs.retention import Keep, expire
+from rayjobs.retention import Keep
 from rayjobs.run_service import RUN_NEWS, RunService
 from rayjobs.submission import Packages
 from runtime_envs.archive import ArchiveLimits
@@ -51,12 +52,9 @@ from runtime_envs.check_uri import UriPolicy
 from runtime_envs.credentials import Credentials
 from runtime_envs.model import PackageLimits
 from runtime_envs.packages.local import LocalBlobStore
-from runtime_envs.reconcile import collect
 from runtime_envs.service import PackageService, RayUploads
 
 LOCAL = "local"
-DAY_S = 24 * 3600
-KEEP_RAY_UPLOADS_S = 30 * DAY_S
 LEAST_CAPACITY = Resources(cpu=4, memory_gib=8)
 """The default resource package offers at least this, so that even on a small machine a head and a worker fit: the
 amounts of local clusters are logical."""
@@ -126,7 +124,6 @@ class _Wiring:
         self.runs_of_clusters.runs = runs
         logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
         loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), logs)
-        lease = Lease(self.database, self.clock, "controller", ttl_s=TTL_S)
         self.hints.connect(RUN_NEWS, self._ring)
         return Services(
             settings=self.settings,
@@ -149,7 +146,7 @@ class _Wiring:
             logs=logs,
             fleet=fleet,
             loops=loops,
-            controller=Controller(lease, loops, partial(end_orphans, self.database, self.backends)),
+            controller=self._controller(loops),
         )
 
     def _clusters(self, pools: ResourcePools) -> Clusters:
@@ -174,6 +171,13 @@ class _Wiring:
         for loop in loops:
             self.hints.connect(loop.reconciler.name, loop.hint)
         return loops
+
+    def _controller(self, loops: Sequence[Loop]) -> Controller:
+        keep = Keep(runs_days=self.settings.run_retention_days, logs_days=self.settings.log_retention_days)
+        cleaning = Cleaning(database=self.database, blobs=self.blobs, clock=self.clock, keep=keep)
+        duties: dict[str, Duty] = {loop.reconciler.name: loop.run for loop in loops}
+        duties |= {"orphans": partial(end_orphans, self.database, self.backends), "cleaning": cleaning.daily}
+        return Controller(Lease(self.database, self.clock, "controller", ttl_s=TTL_S), duties)
 
     def _observe(self, step: Step) -> None:
         self.metrics.watch(step)
@@ -215,17 +219,13 @@ async def _prepare(services: Services) -> str | None:
 @asynccontextmanager
 async def running(services: Services) -> AsyncIterator[None]:
     """The loops at work, after `prepare`."""
-    tasks = [
-        asyncio.create_task(services.controller.run(), name="controller"),
-        asyncio.create_task(_clean_daily(services), name="clean"),
-    ]
+    controller = asyncio.create_task(services.controller.run(), name="controller")
     try:
         yield
     finally:
         services.news.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        controller.cancel()
+        await asyncio.gather(controller, return_exceptions=True)
         await close(services)
 
 
@@ -243,18 +243,3 @@ async def _keep_admin_token(services: Services) -> str | None:
     if secret is not None and secret != kept:
         write_secret(file, secret)
     return secret
-
-
-def _keep(settings: Settings) -> Keep:
-    return Keep(runs_days=settings.run_retention_days, logs_days=settings.log_retention_days)
-
-
-async def _clean_daily(services: Services) -> None:
-    while True:
-        now = services.clock.now()
-        async with services.database.write() as session:
-            await idempotency.prune(session, now)
-        await expire(services.database, services.blobs, _keep(services.settings), now)
-        await collect(services.database, services.blobs, now, keep_ray_uploads_s=KEEP_RAY_UPLOADS_S)
-        await services.database.analyze()
-        await asyncio.sleep(DAY_S)

@@ -1,10 +1,12 @@
 """What makes clusters and resource pools acceptable in themselves; whether what they name exists, the services ask."""
 
 import re
+import socket
 from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from cluster_groups.model.cluster import HEAD_GROUP, ClusterConfig, ClusterKind, NodeSpec, WorkerGroup
+from cluster_groups.model.cluster import HEAD_GROUP, LOCAL, ClusterConfig, ClusterKind, NodeSpec, WorkerGroup
 from cluster_groups.model.quota import GroupConfig, PackageConfig, QueueSettings
 from kernel.errors import Problem, pointer_to, problem
 
@@ -63,6 +65,11 @@ def check_nodes(head: NodeSpec | None, worker_groups: Sequence[WorkerGroup], poi
     ]
 
 
+def check_image_use(image: str | None, backend: str | None) -> list[Problem]:
+    """A warning: local processes run in the service's own Python, whatever image is named (R52)."""
+    return [problem("IMAGE_NOT_USED", "/image", image=image, backend=backend)] if image and backend == LOCAL else []
+
+
 def check_labels(labels: Mapping[str, str], pointer: str) -> list[Problem]:
     """The syntax Kubernetes and Ray share."""
     return [
@@ -113,6 +120,11 @@ def _check_managed(config: ClusterConfig) -> list[Problem]:
 
 
 def _check_address(address: str | None) -> list[Problem]:
+    """Muster itself fetches from there, and sends a credential along (requirements §4.3).
+
+    Unlike elsewhere, loopback and private addresses are allowed: that is where Ray clusters are. Names are not
+    resolved here, as they may mean something else tomorrow.
+    """
     if not address:
         return [problem("FIELD_REQUIRED", "/address", field="address")]
     try:
@@ -122,7 +134,22 @@ def _check_address(address: str | None) -> list[Problem]:
         fine = False
     if not fine or parts.username or parts.password or parts.query or parts.fragment or re.search(r"\s", address):
         return [problem("ADDRESS_INVALID", "/address", address=address)]
+    ip = _literal(parts.hostname or "")
+    if ip and (ip.is_link_local or ip.is_multicast or ip.is_unspecified):  # clouds serve their metadata link-locally
+        return [problem("ADDRESS_NOT_ALLOWED", "/address", address=address)]
     return []
+
+
+def _literal(host: str) -> IPv4Address | IPv6Address | None:
+    """What the resolver takes for an IP address, 0xA9FEA9FE and 169.16689662 included; None for a name."""
+    try:
+        ip = ip_address(host)
+    except ValueError:
+        try:
+            return IPv4Address(socket.inet_aton(host))
+        except OSError:
+            return None
+    return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
 
 
 def _check_count(groups: Sequence[WorkerGroup], pointer: str) -> list[Problem]:

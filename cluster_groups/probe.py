@@ -39,7 +39,6 @@ class HttpClusterProbe:
             ray_version=version.get("ray_version"),
             python_version=python_version,
             nodes=nodes,
-            details={"session_name": version.get("session_name")},
         )
 
     async def _check(self, endpoint: Endpoint) -> Mapping[str, Any]:

@@ -25,6 +25,9 @@ _KEYS_AT_ONCE = 1000
 _to_json = partial(json.dumps, ensure_ascii=False)
 """Text as it is: SQLite does not find a key that was stored in escapes."""
 
+_engine = partial(create_async_engine, json_serializer=_to_json, hide_parameters=True)
+"""Without the values of a statement in its errors, which are logged: some are secrets."""
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """Aware UTC in Python; `timestamptz` on PostgreSQL, naive UTC text on SQLite."""
@@ -83,9 +86,7 @@ class Database:
             self._writer = _sqlite_engine(self.url, begin="BEGIN IMMEDIATE", pool_size=1)
             self._reader = _sqlite_engine(self.url, begin="BEGIN", pool_size=4)
         else:
-            self._writer = self._reader = create_async_engine(
-                self.url, pool_size=10, max_overflow=10, pool_pre_ping=True, json_serializer=_to_json
-            )
+            self._writer = self._reader = _engine(self.url, pool_size=10, max_overflow=10, pool_pre_ping=True)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -168,14 +169,8 @@ def _with_driver(url: str) -> Any:
 
 
 def _sqlite_engine(url: Any, *, begin: str, pool_size: int) -> AsyncEngine:
-    engine = create_async_engine(
-        url,
-        async_creator=partial(sqlite.connect, url.database),
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=60,
-        json_serializer=_to_json,
-    )
+    creator = partial(sqlite.connect, url.database)
+    engine = _engine(url, async_creator=creator, pool_size=pool_size, max_overflow=0, pool_timeout=60)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _configure(connection: Any, _record: Any) -> None:

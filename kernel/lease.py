@@ -4,8 +4,9 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
 
-import psutil
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, mapped_column
@@ -24,32 +25,34 @@ class LeaseRow(Base):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process, so exactly that a later process with its id on the same host is told apart."""
+    """A process, so exactly that a later one with its id, or one with its id in another container, is told apart."""
 
     host: str
+    """Where process ids mean the same: the host's name, its boot and the namespace of ids."""
     pid: int
-    started: float
+    started: str
+    """In ticks since the boot: no step of the clock changes them."""
 
     @classmethod
     def this_process(cls) -> "Holder":
         pid = os.getpid()
-        return cls(socket.gethostname(), pid, psutil.Process(pid).create_time())
+        return cls(_host(), pid, _started(pid))
 
     @classmethod
     def parse(cls, text: str) -> "Holder":
         host, pid, started = text.rsplit("/", 2)
-        return cls(host, int(pid), float(started))
+        return cls(host, int(pid), started)
 
     def __str__(self) -> str:
         return f"{self.host}/{self.pid}/{self.started}"
 
     def is_gone(self) -> bool:
-        """Known to be dead: only the host it ran on can tell, and then nobody need wait for the lease to expire."""
-        if self.host != socket.gethostname():
+        """Known to be dead: only where it ran can this be told, and then nobody need wait for the lease to expire."""
+        if self.host != _host():
             return False
         try:
-            return psutil.Process(self.pid).create_time() != self.started
-        except psutil.NoSuchProcess:
+            return _started(self.pid) != self.started
+        except (FileNotFoundError, ProcessLookupError):
             return True
 
 
@@ -94,3 +97,14 @@ class Lease:
                 .where(LeaseRow.name == self._name, LeaseRow.holder == str(self._holder))
                 .values(expires_at=self._clock.now())
             )
+
+
+@cache
+def _host() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}:{boot}:{Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _started(pid: int) -> str:
+    """The 22nd field of proc_pid_stat(5); the second, a name in brackets, may hold anything, so count from its end."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -55,7 +55,10 @@ Observer = Callable[[Step], None]
 
 
 class Superseded(Exception):
-    """Raised by `apply` when a guard finds the row changed: everything is rolled back, the next look is at once."""
+    """Raised by `apply` when a guard finds the row changed: everything is rolled back, the next look is at once.
+
+    A key that is overtaken again and again is left alone for a while, like one that fails.
+    """
 
 
 class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
@@ -128,8 +131,8 @@ class Loop:
         observer: Observer = lambda _step: None,
     ) -> None:
         self.reconciler = reconciler
-        self.lag_s = 0.0
         self.last_error: str | None = None
+        """Its kind alone, since whoever asks may see it; the log has the rest."""
         self._database = database
         self._clock = clock
         self._observe = observer
@@ -139,28 +142,48 @@ class Loop:
         self._failures: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_running = False
+        self._next_list = 0.0
+        self._moved = 0.0
+        """When a look began or ended last."""
+
+    @property
+    def lag_s(self) -> float:
+        """How long what is most overdue waits; with all hands full, how long no look has ended."""
+        if not self._is_running:
+            return 0.0
+        waiting = [self._moved] if self._is_full else [due for key, due in self._due.items() if key not in self._busy]
+        return max(0.0, time.monotonic() - min([self._next_list, *waiting]))
 
     def hint(self, key: str, after_s: float = 0.0) -> None:
-        """Look at `key` no later than `after_s` from now."""
+        """Look at `key` no later than `after_s` from now. Before it runs, there is no need: it begins with a list."""
         due = time.monotonic() + after_s
-        if due < self._due.get(key, float("inf")):
+        if self._is_running and due < self._due.get(key, float("inf")):
             self._due[key] = due
             heapq.heappush(self._heap, (due, key))
             self._wake.set()
 
-    async def run(self) -> None:
-        next_list = 0.0
+    async def run(self) -> NoReturn:
+        self._next_list = time.monotonic()
+        self._is_running = True
         try:
             while True:
-                if time.monotonic() >= next_list:
+                if time.monotonic() >= self._next_list:
                     await self._relist()
-                    next_list = time.monotonic() + self.reconciler.relist_s
+                    self._next_list = time.monotonic() + self.reconciler.relist_s
                 self._start_due()
-                await self._sleep_until(min(next_list, self._next_due()))
+                await self._sleep_until(min(self._next_list, self._next_due()))
         finally:
+            self._is_running = False
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            for what_was_known in (self._due, self._heap, self._busy, self._failures):
+                what_was_known.clear()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._busy) >= self.reconciler.concurrency
 
     async def _relist(self) -> None:
         try:
@@ -169,13 +192,14 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop
             self._note_failure("*", error)
             return
+        self._failures.pop("*", None)
         for key in keys:
             if key not in self._due and key not in self._busy:
                 self.hint(key)
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        while self._heap and self._heap[0][0] <= now and len(self._busy) < self.reconciler.concurrency:
+        while self._heap and self._heap[0][0] <= now and not self._is_full:
             due, key = heapq.heappop(self._heap)
             if self._due.get(key) != due:
                 continue  # superseded by an earlier hint
@@ -183,14 +207,14 @@ class Loop:
                 # Seen again when the present look ends.
                 continue
             del self._due[key]
-            self.lag_s = now - due
+            self._moved = now
             self._busy.add(key)
             task = asyncio.create_task(self._look(key), name=f"{self.reconciler.name}:{key}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def _next_due(self) -> float:
-        if len(self._busy) >= self.reconciler.concurrency or not self._heap:
+        if self._is_full or not self._heap:
             return float("inf")
         return self._heap[0][0]
 
@@ -209,10 +233,11 @@ class Loop:
             self._failures.pop(key, None)
             await asyncio.sleep(min(self.reconciler.rest * (time.monotonic() - start), MAX_REST_S))
         except Superseded:
-            again = 0.0
+            again = self._back_off_s(key, free=1)
         except Exception as error:  # noqa: BLE001 - one bad key or round must not end the loop
             again = self._note_failure(key, error)
         finally:
+            self._moved = time.monotonic()
             self._busy.discard(key)
             waiting = self._due.pop(key, None)  # a hint that came during the look
             if waiting is not None:
@@ -239,8 +264,13 @@ class Loop:
         return reconciler.again_s(plan, outcome)
 
     def _note_failure(self, key: str, error: Exception) -> float:
-        """Log it and say how long to leave this key alone: 0.5 s, doubled up to `MAX_BACKOFF_S`."""
-        count = self._failures[key] = self._failures.get(key, 0) + 1
-        self.last_error = f"{key}: {type(error).__name__}: {error}"
-        log.error("step_failed", loop=self.reconciler.name, key=key, failures=count, exc_info=error)
-        return min(0.5 * 2.0 ** (count - 1), MAX_BACKOFF_S)
+        pause_s = self._back_off_s(key)
+        self.last_error = type(error).__name__
+        log.error("step_failed", loop=self.reconciler.name, key=key, failures=self._failures[key], exc_info=error)
+        return pause_s
+
+    def _back_off_s(self, key: str, *, free: int = 0) -> float:
+        """How long to leave a key alone: 0.5 s, doubled up to `MAX_BACKOFF_S`; the first `free` times not at all."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        count = min(self._failures[key], 10) - free  # no more, or the power overflows one day
+        return min(0.5 * 2.0 ** (count - 1), MAX_BACKOFF_S) if count > 0 else 0.0

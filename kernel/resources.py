@@ -25,9 +25,6 @@ class Resources:
         gpu = {name: count * times for name, count in self.gpu.items()}
         return Resources(cpu=self.cpu * times, memory_gib=self.memory_gib * times, gpu=gpu)
 
-    def fits_in(self, room: "Resources") -> bool:
-        return not self.beyond(room)
-
     def capped(self, other: "Resources") -> "Resources":
         """The smaller of both in each dimension."""
         gpu = {name: min(count, other.gpu.get(name, 0)) for name, count in self.gpu.items()}

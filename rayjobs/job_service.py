@@ -42,7 +42,6 @@ class JobEdit:
 
     changes: Mapping[str, Any]
     if_match: int | None = None
-    dry_run: bool = False
 
 
 class JobService:
@@ -51,15 +50,7 @@ class JobService:
         self._clock = clock
         self._uris = uris
 
-    async def create(
-        self,
-        session: AsyncSession,
-        actor: Actor,
-        spec: JobSpec,
-        *,
-        origin: Origin = Origin.API,
-        dry_run: bool = False,
-    ) -> Saved:
+    async def create(self, session: AsyncSession, actor: Actor, spec: JobSpec, *, origin: Origin = Origin.API) -> Saved:
         """A job of the Ray Jobs endpoint is named by its own id: nobody chose a name for it."""
         actor.need(Role.SUBMITTER)
         await check_opened(session, actor, spec)
@@ -72,16 +63,15 @@ class JobService:
         if await job_store.names_taken(session, [spec.name]):
             raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=spec.name)
         job = Job(
-            id="" if dry_run else job_id,
+            id=job_id,
             origin=origin,
             revision=1,
             created_at=self._clock.now(),
             created_by=actor.user,
             spec=spec,
         )
-        if not dry_run:
-            await job_store.insert(session, job)
-            self._tell(session, actor, job, "create")
+        await job_store.insert(session, job)
+        self._tell(session, actor, job, "create")
         return Saved(job=job, warnings=findings.warnings)
 
     async def edit(self, session: AsyncSession, actor: Actor, ref: str, edit: JobEdit) -> Saved:
@@ -98,9 +88,8 @@ class JobService:
         if spec == job.spec:
             return Saved(job=job, warnings=findings.warnings)
         job = replace(job, revision=job.revision + 1, spec=spec)
-        if not edit.dry_run:
-            await job_store.update(session, row, job, at=self._clock.now(), by=actor.user)
-            self._tell(session, actor, job, "edit", revision=job.revision, fields=sorted(changed))
+        await job_store.update(session, row, job, at=self._clock.now(), by=actor.user)
+        self._tell(session, actor, job, "edit", revision=job.revision, fields=sorted(changed))
         return Saved(job=job, warnings=findings.warnings)
 
     async def copy(self, session: AsyncSession, ref: str) -> JobSpec:

@@ -15,7 +15,7 @@ from kernel.ids import looks_like_id
 from kernel.paging import Page, PageRequest, paginate
 from rayjobs.job_json import spec_from_json, spec_to_json
 from rayjobs.job_name import check_name
-from rayjobs.model.job import TAG_KEY, Job, JobRevision, JobSpec, Origin, RunCounts
+from rayjobs.model.job import TAG_KEY, Job, JobRevision, Origin, RunCounts
 from rayjobs.model.run import WAITING_STATES, RunState
 from rayjobs.tables import IS_UNSETTLED, JobRevisionRow, JobRow, RunRow
 
@@ -64,19 +64,6 @@ async def load(session: AsyncSession, rows: Sequence[JobRow]) -> list[Job]:
     statement = select(JobRevisionRow).where(tuple_(JobRevisionRow.job_id, JobRevisionRow.revision).in_(wanted))
     specs = {one.job_id: one.spec for one in await session.scalars(statement)}
     return [_job(row, specs[row.id]) for row in rows]
-
-
-async def load_spec(session: AsyncSession, job_id: str, revision: int) -> JobSpec:
-    """What a run was pinned to; there even when the job is deleted."""
-    return (await load_revision(session, job_id, revision)).spec
-
-
-async def load_revision(session: AsyncSession, job_id: str, revision: int) -> JobRevision:
-    statement = select(JobRevisionRow).where(JobRevisionRow.job_id == job_id, JobRevisionRow.revision == revision)
-    row = (await session.scalars(statement)).one_or_none()
-    if row is None:
-        raise NotFound("NOT_FOUND", kind="job_revision", ref=f"{job_id}/{revision}")
-    return _revision(row)
 
 
 async def revisions(session: AsyncSession, job_id: str) -> list[JobRevision]:

@@ -6,10 +6,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.store import clusters
 from kernel.db import Database
 from kernel.events import EventRow
 from rayjobs.logs import LOGS, piece_key
-from rayjobs.tables import IS_NOT_ENDED, AttemptRow, LogRow, RunRow
+from rayjobs.model.job import Origin
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow, JobRevisionRow, JobRow, LogRow, RunRow
 from runtime_envs.packages.base import BlobStore
 
 AT_ONCE = 500
@@ -25,8 +27,12 @@ class Keep:
 
 async def expire(database: Database, blobs: BlobStore, keep: Keep, now: datetime) -> None:
     """Forget ended runs older than `runs_days`, and logs older than `logs_days`, and log blobs nobody names."""
-    while await _forget_runs(database, now - timedelta(days=keep.runs_days)):
+    before = now - timedelta(days=keep.runs_days)
+    while await _forget_runs(database, before):
         pass
+    async with database.write() as session:
+        await _forget_hidden_jobs(session, before)
+        await clusters.forget_deleted(session, before)
     async with database.write() as session:
         old = select(AttemptRow.id).where(AttemptRow.ended_at < now - timedelta(days=keep.logs_days))
         await session.execute(delete(LogRow).where(LogRow.attempt_id.in_(old)))
@@ -42,6 +48,16 @@ async def _forget_runs(database: Database, before: datetime) -> bool:
         await session.execute(delete(EventRow).where(EventRow.target_id.in_(ids)))
         await session.execute(delete(RunRow).where(RunRow.id.in_(ids)))
     return len(ids) == AT_ONCE
+
+
+async def _forget_hidden_jobs(session: AsyncSession, before: datetime) -> None:
+    """A submission to the Ray endpoint made one; it goes with its runs."""
+    has_runs = select(RunRow.job_id)
+    hidden = JobRow.origin == Origin.RAY_JOBS
+    gone = select(JobRow.id).where(hidden, JobRow.created_at < before, JobRow.id.not_in(has_runs))
+    ids = list(await session.scalars(gone))
+    for row, column in ((EventRow, EventRow.target_id), (JobRevisionRow, JobRevisionRow.job_id), (JobRow, JobRow.id)):
+        await session.execute(delete(row).where(column.in_(ids)))
 
 
 async def _drop_stray_blobs(database: Database, blobs: BlobStore, now: datetime) -> None:

@@ -83,13 +83,15 @@ class PackageService:
     def content(self, package: Package, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
         return self._blobs.read(package.blob_key, start, end)
 
-    async def delete(self, package_id: str, actor: Actor) -> None:
+    async def delete(self, package_id: str, actor: Actor, *, dry_run: bool = False) -> None:
         async with self._database.write() as session:
             package = await store.get_package(session, package_id, lock=store.Lock.SOLE)
             actor.need_owner(package.created_by)
             jobs = await self._in_use(session, package_id)
             if jobs:
                 raise Conflict("PACKAGE_IN_USE", jobs=jobs)
+            if dry_run:
+                return
             await store.delete_package(session, package_id)
             audit(session, "delete", ("package", package_id), at=self._clock.now(), actor=actor.user)
         await self._discard(package)

@@ -85,9 +85,14 @@ def _report_answer(error: errors.ApiError, session: Session) -> ExitCode:
     advice = error.advice
     if error.status == 401 and not session.token:
         advice = session.say("no_token_advice")
-    _lines(session, error.code, error.detail or error.title, None)
-    for finding in error.errors:
-        click.echo(f"  {finding.pointer or '/'}: {finding.code}: {finding.detail}", err=True)
+    text = error.detail or error.title
+    match error.errors:
+        case [only] if only.code == error.code:
+            _lines(session, error.code, f"{text} ({only.pointer})" if only.pointer else text, None)
+        case findings:
+            _lines(session, error.code, text, None)
+            for one in findings:
+                click.echo(f"  {one.pointer or '/'}: {one.code}: {one.detail}", err=True)
     if advice:
         click.echo(f"{session.say('hint')}: {advice}", err=True)
     if session.debug:

@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 import click
 
 from api.cli.documents import to_json, to_yaml
-from api.cli.tables import Column, cell_text, cells, column, cut, lay_out
+from api.cli.tables import Column, Value, cell_text, cells, column, cut, lay_out
 from api.client import Json
 
 _COLOURS = {
@@ -84,8 +84,8 @@ class Printer:
         click.echo(to_json(body) if self.format == "json" else to_yaml(body).rstrip())
 
 
-def state_column(header: str = "STATE", value: str = "state") -> Column:
-    return column(header, value, paint=lambda text: click.style(text, fg=_COLOURS.get(text)))
+def state_column(header: str = "STATE", value: str | Value = "state") -> Column:
+    return column(header, value, paint=lambda text: click.style(text, fg=_COLOURS.get(text.partition(",")[0])))
 
 
 def _pairs(record: Json, prefix: str = "") -> Iterable[tuple[str, str]]:

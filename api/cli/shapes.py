@@ -17,6 +17,10 @@ def _target(record: Json) -> object:
     return record.get("cluster") or record.get("cluster_group") or record.get("resource_group")
 
 
+def _cluster_state(cluster: Json) -> str:
+    return f"{cluster.get('state')}, cordoned" if cluster.get("cordoned") else str(cluster.get("state"))
+
+
 def _reason(run: Json) -> object:
     end, condition = run.get("end") or {}, run.get("condition") or {}
     return end.get("code") or condition.get("code")
@@ -87,12 +91,11 @@ CLUSTER = Noun(
     columns=(
         column("NAME", "name"),
         column("KIND", "kind"),
-        state_column(),
+        state_column("STATE", _cluster_state),
         state_column("HEALTH", "health.status"),
         column("NODES", lambda cluster: f"{cluster.get('nodes_up', 0)}/{cluster.get('nodes_wanted', 0)}"),
         column("RAY", "ray_version"),
         column("RESOURCE GROUP", "resource_group"),
-        column("CORDONED", "cordoned", is_extra=True),
         *_created(),
         column("ID", "id", is_extra=True),
         column("REASON", "state_reason.detail", is_free=True),

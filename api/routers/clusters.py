@@ -70,7 +70,8 @@ async def delete_cluster(ref: str, call: Changing, body: Force | None = None) ->
     """202 while processes are still to be ended, 204 when nothing of it is left."""
     force = body is not None and body.force
     async with call.write() as session:
-        cluster = await call.services.clusters.delete(session, call.actor, ref, force=force)
+        clusters, if_match = call.services.clusters, call.expected_revision
+        cluster = await clusters.delete(session, call.actor, ref, force=force, if_match=if_match)
         gone = cluster.state is ClusterState.DELETED
         return Response(status_code=204) if gone else await _answer(call, session, cluster, 202)
 

@@ -45,7 +45,7 @@ async def edit_group(ref: str, body: GroupEdit, call: Changing) -> Response:
 @router.delete("/cluster-groups/{ref}", status_code=204)
 async def delete_group(ref: str, call: Changing) -> None:
     async with call.write() as session:
-        await call.services.groups.delete(session, call.actor, ref)
+        await call.services.groups.delete(session, call.actor, ref, if_match=call.expected_revision)
 
 
 @router.get("/cluster-groups/{ref}/policy", response_model=PolicyRevisionOut)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.deps import Creating, Paging, Reading
+from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.schemas.base import PageOut, page_out
 from api.schemas.packages import EntryOut, PackageOut
@@ -78,5 +78,5 @@ async def list_entries(package_id: str, call: Reading) -> PageOut[EntryOut]:
 
 
 @router.delete("/packages/{package_id}", status_code=204)
-async def delete_package(package_id: str, call: Reading) -> None:
-    await call.services.packages.delete(package_id, call.actor)
+async def delete_package(package_id: str, call: Changing) -> None:
+    await call.services.packages.delete(package_id, call.actor, dry_run=call.dry_run)

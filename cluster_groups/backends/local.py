@@ -8,9 +8,11 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 import structlog
 
@@ -29,9 +31,14 @@ from cluster_groups.backends.local_state import LocalCluster, LocalNode, StateFo
 from cluster_groups.model.cluster import ClusterSpec, Observed, Phase
 from kernel.errors import Unavailable
 
+Arguments = TypeVarTuple("Arguments")
+Answer = TypeVar("Answer")
+
 log = structlog.get_logger()
 
 TERM_GRACE_S = 5.0
+THREADS = 8
+"""Of its own: files and processes may take long, and must not keep the rest of the service from its threads."""
 
 _WORKER_PARTS = frozenset({"raylet"})
 _HEAD_PARTS = frozenset({"raylet", "gcs_server"})
@@ -49,30 +56,40 @@ class LocalBackend:
         self._state = StateFolder(root)
         self._probe = probe
         self._settings = settings
-        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="local-clusters")
+        self._ports = threading.Lock()
+        """From the choice of a port until it is stored; taken last."""
+        self._locks: dict[str, threading.Lock] = {}
 
     async def start(self, spec: ClusterSpec) -> None:
-        await asyncio.to_thread(self._start, spec)
+        await self._in_thread(self._start, spec)
 
     async def observe(self, cluster_id: str) -> Observed:
-        cluster, observed = await asyncio.to_thread(self._look, cluster_id)
+        cluster, observed = await self._in_thread(self._look, cluster_id)
         if cluster is None or observed.phase is Phase.UP:
             return observed
         if observed.phase is not Phase.STARTING or observed.nodes_up < observed.nodes_wanted:
             return observed
         if (await self._probe.probe(cluster.endpoint, with_nodes=False)).failure:
             return observed
-        await asyncio.to_thread(self._remember_it_came_up, cluster_id)
+        await self._in_thread(self._remember_it_came_up, cluster_id)
         return replace(observed, phase=Phase.UP, endpoint=cluster.endpoint)
 
     async def stop(self, cluster_id: str) -> None:
-        await asyncio.to_thread(self._stop, cluster_id)
+        await self._in_thread(self._stop, cluster_id)
 
     async def owned(self) -> Sequence[str]:
-        return await asyncio.to_thread(self._state.ids)
+        return await self._in_thread(self._state.ids)
+
+    async def _in_thread(self, step: Callable[[*Arguments], Answer], *arguments: *Arguments) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, step, *arguments)
+
+    def _lock_of(self, cluster_id: str) -> threading.Lock:
+        """Never dropped: somebody might be waiting for it."""
+        return self._locks.setdefault(cluster_id, threading.Lock())
 
     def _start(self, spec: ClusterSpec) -> None:
-        with self._lock:
+        with self._lock_of(spec.id):
             cluster = self._state.load(spec.id) or self._intend(spec)
             if cluster.stopping_since is not None:
                 return
@@ -83,14 +100,15 @@ class LocalBackend:
                 cluster = self._launch(cluster, node, spec)
 
     def _intend(self, spec: ClusterSpec) -> LocalCluster:
-        cluster = LocalCluster(
-            id=spec.id,
-            folder=str(self._settings.temp_root / f"muster-{secrets.token_hex(4)}"),
-            token=secrets.token_hex(32),
-            dashboard_port=free_port(self._settings.dashboard_ports, self._ports_of_all()),
-            nodes=plan_nodes(spec),
-        )
-        self._state.save(cluster)
+        with self._ports:
+            cluster = LocalCluster(
+                id=spec.id,
+                folder=str(self._settings.temp_root / f"muster-{secrets.token_hex(4)}"),
+                token=secrets.token_hex(32),
+                dashboard_port=free_port(self._settings.dashboard_ports, self._ports_of_all()),
+                nodes=plan_nodes(spec),
+            )
+            self._state.save(cluster)
         return cluster
 
     def _ports_of_all(self) -> set[int]:
@@ -107,11 +125,12 @@ class LocalBackend:
         return cluster
 
     def _with_other_port(self, cluster: LocalCluster) -> LocalCluster:
-        port = free_port(self._settings.dashboard_ports, self._ports_of_all())
         unborn = replace(cluster.head, folder=None, pid=None)
-        log.warning("local_port_lost", cluster=cluster.id, lost=cluster.dashboard_port, port=port)
-        cluster = replace(cluster, dashboard_port=port, ports_tried=cluster.ports_tried + 1).with_node(unborn)
-        self._state.save(cluster)
+        with self._ports:
+            port = free_port(self._settings.dashboard_ports, self._ports_of_all())
+            log.warning("local_port_lost", cluster=cluster.id, lost=cluster.dashboard_port, port=port)
+            cluster = replace(cluster, dashboard_port=port, ports_tried=cluster.ports_tried + 1).with_node(unborn)
+            self._state.save(cluster)
         return cluster
 
     def _launch(self, cluster: LocalCluster, node: LocalNode, spec: ClusterSpec) -> LocalCluster:
@@ -129,42 +148,46 @@ class LocalBackend:
 
     def _command(self, spec: ClusterSpec, cluster: LocalCluster, node: LocalNode) -> list[str]:
         if node.is_head:
-            return head_command(spec, cluster, node, self._settings)
+            return head_command(spec, cluster, self._settings)
         gcs_address = Path(f"{cluster.head.folder}/ray_current_cluster").read_text()
         return worker_command(spec, node, gcs_address, self._settings)
 
     def _look(self, cluster_id: str) -> tuple[LocalCluster | None, Observed]:
-        with self._lock:
+        with self._lock_of(cluster_id):
             cluster = self._state.load(cluster_id)
             if cluster is None:
                 return None, Observed(phase=Phase.ABSENT)
             return cluster, judge(_look_at(cluster))
 
     def _remember_it_came_up(self, cluster_id: str) -> None:
-        with self._lock:
+        with self._lock_of(cluster_id):
             cluster = self._state.load(cluster_id)
             if cluster:
                 self._state.save(replace(cluster, came_up=True))
 
     def _stop(self, cluster_id: str) -> None:
-        with self._lock:
+        with self._lock_of(cluster_id):
             cluster = self._state.load(cluster_id)
-            if cluster is None:
+            if cluster is None or not self._has_ended(cluster):
                 return
-            if cluster.stopping_since is None:
-                cluster = replace(self._adopt(cluster), stopping_since=time.time())
-                self._state.save(cluster)
-                _signal_nodes(cluster, signal.SIGTERM)
-                log.info("local_cluster_stopping", cluster=cluster_id)
-            elif time.time() - cluster.stopping_since >= TERM_GRACE_S:
-                _signal_nodes(cluster, signal.SIGKILL)
-            if _any_node_alive(cluster) or processes.kill_all_of(cluster.token_path):
-                return
-            _remove_tree(Path(cluster.folder))
+        # It may take minutes, and needs no lock: a cluster that is stopping is started by nobody.
+        _remove_tree(Path(cluster.folder))
+        with self._lock_of(cluster_id):
             for node in cluster.nodes:
                 _bury(node)
             self._state.remove(cluster_id)
-            log.info("local_cluster_gone", cluster=cluster_id)
+        log.info("local_cluster_gone", cluster=cluster_id)
+
+    def _has_ended(self, cluster: LocalCluster) -> bool:
+        """A step towards its end; True once its processes are all gone."""
+        if cluster.stopping_since is None:
+            cluster = replace(self._adopt(cluster), stopping_since=time.time())
+            self._state.save(cluster)
+            _signal_nodes(cluster, signal.SIGTERM)
+            log.info("local_cluster_stopping", cluster=cluster.id)
+        elif time.time() - cluster.stopping_since >= TERM_GRACE_S:
+            _signal_nodes(cluster, signal.SIGKILL)
+        return not (_any_node_alive(cluster) or processes.kill_all_of(cluster.token_path))
 
 
 def _look_at(cluster: LocalCluster) -> Look:

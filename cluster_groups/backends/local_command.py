@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address
@@ -16,22 +16,6 @@ from cluster_groups.node_table import ACCELERATOR_LABEL, ACCELERATOR_RESOURCE, G
 
 _FIRST_IP = IPv4Address("127.0.0.2")
 """Ray replaces 127.0.0.1 by the host's address; any other loopback address stays, whatever network the host is on."""
-
-_START_OPTIONS = frozenset(
-    {"object-store-memory", "object-spilling-directory", "min-worker-port", "max-worker-port", "include-log-monitor"}
-)
-_SYSTEM_CONFIG = frozenset(
-    {
-        "memory_usage_threshold",
-        "memory_monitor_refresh_ms",
-        "task_events_max_num_task_in_gcs",
-        "health_check_period_ms",
-        "health_check_timeout_ms",
-        "health_check_failure_threshold",
-        "max_io_workers",
-        "object_spilling_threshold",
-    }
-)
 
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_*", "UV_*")
 _RAY_ENVIRONMENT = {
@@ -59,26 +43,23 @@ class LocalSettings:
 
 
 def plan_nodes(spec: ClusterSpec) -> tuple[LocalNode, ...]:
-    """The head and every group's least; one worker if that left none, as the head runs no tasks."""
-    names = [(HEAD_GROUP, HEAD_GROUP), *_workers(spec)]
+    workers = ((f"{group}-{index}", group) for group, count in spec.workers.items() for index in range(count))
+    names = [(HEAD_GROUP, HEAD_GROUP), *workers]
     return tuple(
         LocalNode(name=name, group=group, ip=str(_FIRST_IP + index)) for index, (name, group) in enumerate(names)
     )
 
 
-def head_command(spec: ClusterSpec, cluster: LocalCluster, node: LocalNode, settings: LocalSettings) -> list[str]:
+def head_command(spec: ClusterSpec, cluster: LocalCluster, settings: LocalSettings) -> list[str]:
     options = {
         "port": "0",
         "dashboard-host": "127.0.0.1",
         "dashboard-port": str(cluster.dashboard_port),
         "include-dashboard": "true",  # without it a busy port means no dashboard and no word about it
-        **_node_options(spec, node, spec.head, settings),
+        **_node_options(cluster.head, spec.head, settings),
         "num-cpus": "0",
         "num-gpus": "0",
     }
-    system_config = {key: json.loads(spec.advanced_parameters[key]) for key in _given(spec, _SYSTEM_CONFIG)}
-    if system_config:
-        options["system-config"] = json.dumps(system_config)
     return _ray_start(settings, ["--head"], options)
 
 
@@ -86,7 +67,7 @@ def worker_command(spec: ClusterSpec, node: LocalNode, gcs_address: str, setting
     group = next(group for group in spec.worker_groups if group.name == node.group)
     options = {
         "address": gcs_address,
-        **_node_options(spec, node, group, settings),
+        **_node_options(node, group, settings),
         "num-cpus": str(math.ceil(group.cpu)),  # Ray counts whole CPUs here
         "num-gpus": str(group.gpu),
     }
@@ -103,17 +84,9 @@ def node_environment(settings: LocalSettings, token_path: str) -> dict[str, str]
     return {**passed, "PATH": path, **_RAY_ENVIRONMENT, TOKEN_PATH: token_path}
 
 
-def _workers(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
-    counts = {group.name: group.min_instances for group in spec.worker_groups}
-    growing = next((group for group in spec.worker_groups if group.max_instances > 0), None)
-    if growing and not any(counts.values()):
-        counts[growing.name] = 1
-    return ((f"{name}-{index}", name) for name, count in counts.items() for index in range(count))
-
-
-def _node_options(spec: ClusterSpec, node: LocalNode, size: NodeSpec, settings: LocalSettings) -> dict[str, str]:
-    resources = json.loads(spec.advanced_parameters.get("resources", "{}"))
-    labels = {**_pairs(spec.advanced_parameters.get("labels", "")), **size.labels, GROUP_LABEL: node.group}
+def _node_options(node: LocalNode, size: NodeSpec, settings: LocalSettings) -> dict[str, str]:
+    resources = {}
+    labels = {**size.labels, GROUP_LABEL: node.group}
     if not node.is_head and size.gpu and size.gpu_type:
         resources[ACCELERATOR_RESOURCE + size.gpu_type] = 1
         labels[ACCELERATOR_LABEL] = size.gpu_type
@@ -126,17 +99,8 @@ def _node_options(spec: ClusterSpec, node: LocalNode, size: NodeSpec, settings: 
         "memory": str(int(size.memory_gib * 2**30)),
         "labels": ",".join(f"{key}={value}" for key, value in labels.items()),
         "resources": json.dumps(resources),
-        **{key: spec.advanced_parameters[key] for key in _given(spec, _START_OPTIONS)},
         "temp-dir": str(node.folder),
     }
-
-
-def _given(spec: ClusterSpec, known: frozenset[str]) -> list[str]:
-    return [key for key in spec.advanced_parameters if key in known]
-
-
-def _pairs(text: str) -> dict[str, str]:
-    return dict(pair.split("=", 1) for pair in text.split(",") if pair)
 
 
 def _ray_start(settings: LocalSettings, flags: list[str], options: Mapping[str, str]) -> list[str]:

@@ -136,7 +136,7 @@ def _refusal(member: Member, view: ClusterView | None, demand: Demand) -> Reason
 
 
 def _mismatch(view: ClusterView, demand: Demand) -> Reason | None:
-    there = sorted(view.total.gpu)
+    there = sorted(view.capacity.gpu)
     if demand.gpu_types and not set(demand.gpu_types) & set(there):
         return _differs(view, "gpu_types", list(demand.gpu_types), there)
     for key, wanted in demand.labels.items():
@@ -160,7 +160,7 @@ def _is_version(has: str | None, wanted: str) -> bool:
 
 
 def _never_fits(view: ClusterView, demand: Demand) -> Reason | None:
-    asked, there = demand.resources, view.total
+    asked, there = demand.resources, view.capacity
     pairs = {"cpu": (asked.cpu, there.cpu), "memory_gib": (asked.memory_gib, there.memory_gib)}
     cards = sum(asked.gpu.values())
     if cards:

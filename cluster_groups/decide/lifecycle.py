@@ -16,9 +16,15 @@ BROKEN = Reason(code="CLUSTER_BROKEN")
 _ENDED = {ClusterState.STOPPING: ClusterState.STOPPED, ClusterState.DELETING: ClusterState.DELETED}
 
 
+SETTLE_S = 60.0
+"""For how long the logs of runs that are over hold back the end of their cluster."""
+
+
 class Want(StrEnum):
     UP = "up"
     ABSENT = "absent"
+    UNTOUCHED = "untouched"
+    """As it is for now: what its runs left there is being copied."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +34,8 @@ class Sight:
     cluster: Cluster
     held_back: bool = False
     """Live runs hold back its end, and nobody forced it."""
+    is_settling: bool = False
+    """Runs are over there whose log is still to be copied."""
     idle_since: datetime | None = None
     """Since when nothing runs on it; None while something does, or when nobody asked to stop it when idle."""
 
@@ -42,7 +50,7 @@ class Standing:
     nodes_wanted: int = 0
 
 
-def want_of(sight: Sight) -> Want | None:
+def want_of(sight: Sight, now: datetime) -> Want | None:
     """None: nothing to do, or not yet."""
     cluster = sight.cluster
     if cluster.kind is ClusterKind.ATTACHED and cluster.state is not ClusterState.DELETING:
@@ -54,8 +62,9 @@ def want_of(sight: Sight) -> Want | None:
             return Want.UP
         case ClusterState.FAILED:
             return Want.ABSENT
-        case ClusterState.STOPPING | ClusterState.DELETING:
-            return None if sight.held_back else Want.ABSENT
+        case ClusterState.STOPPING | ClusterState.DELETING if not sight.held_back:
+            patient = now - cluster.state_since < timedelta(seconds=SETTLE_S)
+            return Want.UNTOUCHED if sight.is_settling and patient else Want.ABSENT
     return None
 
 

@@ -12,6 +12,8 @@ from kernel.resources import ANY_GPU, Resources, total
 from kernel.states import Transitions
 
 HEAD_GROUP = "head"
+LOCAL = "local"
+"""The backend of local processes."""
 
 
 class ClusterKind(StrEnum):
@@ -93,8 +95,19 @@ class ClusterSpec:
         return total([self.head.resources, *(group.resources * group.min_instances for group in self.worker_groups)])
 
     @property
-    def minimum_nodes(self) -> int:
-        return 1 + sum(group.min_instances for group in self.worker_groups)
+    def workers(self) -> Mapping[str, int]:
+        """How many of each group are started: its least; one in all if that left none, as the head runs no tasks."""
+        counts = {group.name: group.min_instances for group in self.worker_groups}
+        growing = next((group for group in self.worker_groups if group.max_instances > 0), None)
+        if growing and not any(counts.values()):
+            counts[growing.name] = 1
+        return counts
+
+    @property
+    def offered(self) -> Resources:
+        """What runs find there once every node is up: workers, and of the head its memory only."""
+        head = Resources(memory_gib=self.head.memory_gib)
+        return total([head, *(group.resources * self.workers[group.name] for group in self.worker_groups)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,4 +238,3 @@ class ProbeResult:
     ray_version: str | None = None
     python_version: str | None = None
     nodes: tuple[Node, ...] | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)

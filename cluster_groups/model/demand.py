@@ -33,6 +33,8 @@ class ClusterView:
     resource_group: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
+    maximum: Resources = field(default_factory=Resources)
+    """What it is configured to have, however much of that is alive; nothing where its nodes are somebody else's."""
     head_memory_gib: float = 4
     max_runs: int | None = None
     ray_version: str | None = None
@@ -45,6 +47,16 @@ class ClusterView:
     @property
     def total(self) -> Resources:
         return sum((node.total for node in self.nodes if node.alive), start=Resources())
+
+    @property
+    def capacity(self) -> Resources:
+        """What there is or will be: a worker that is lost comes back."""
+        now, most = self.total, self.maximum
+        return Resources(
+            cpu=max(now.cpu, most.cpu),
+            memory_gib=max(now.memory_gib, most.memory_gib),
+            gpu={name: max(now.gpu.get(name, 0), most.gpu.get(name, 0)) for name in sorted({*now.gpu, *most.gpu})},
+        )
 
     @property
     def available(self) -> Resources:

@@ -1,7 +1,7 @@
 """Brings each cluster to the state somebody asked for, and notices when it leaves it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from cluster_groups.model.cluster import (
     Observed,
     Phase,
 )
-from cluster_groups.service.base import CLUSTER_LOOP, HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP, ClusterRuns
+from cluster_groups.service.base import CLUSTER_LOOP, HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP, ClusterRuns, busy_with
 from cluster_groups.store import clusters as store
 from cluster_groups.tables import ClusterRow
 from kernel.db import guarded_update
@@ -81,17 +81,15 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
         if row is None:
             return None
         cluster = store.cluster_of(row)
-        held_back, idle_since = False, None
-        # Forgetting somebody else's cluster ends nothing there: forced or not, its runs are stopped first.
-        if cluster.state in _GOING and not (row.force_stop and cluster.kind is ClusterKind.MANAGED):
-            held_back = bool(await self._runs.live(session, key))
-        if cluster.state is ClusterState.RUNNING and cluster.idle_stop_s is not None:
-            idle_since = await self._idle_since(session, cluster)
-        sight = Sight(cluster=cluster, held_back=held_back, idle_since=idle_since)
+        sight = Sight(cluster=cluster)
+        if cluster.state in _GOING:
+            sight = await self._going(session, cluster, forced=row.force_stop)
+        elif cluster.state is ClusterState.RUNNING and cluster.idle_stop_s is not None:
+            sight = replace(sight, idle_since=await self._idle_since(session, cluster))
         return ClusterSnapshot(sight=sight, version=row.version)
 
     def decide(self, snapshot: ClusterSnapshot, now: datetime) -> ClusterPlan | None:
-        want = want_of(snapshot.sight)
+        want = want_of(snapshot.sight, now)
         return None if want is None else ClusterPlan(snapshot=snapshot, want=want, now=now)
 
     async def act(self, plan: ClusterPlan) -> Standing:
@@ -132,15 +130,23 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
         clean = outcome.state is ClusterState.FAILED and outcome.nodes_wanted == 0
         return None if clean else MOVING_S
 
+    async def _going(self, session: AsyncSession, cluster: Cluster, *, forced: bool) -> Sight:
+        # Forgetting somebody else's cluster ends nothing there: forced or not, its runs are stopped first.
+        asks_runs = not (forced and cluster.kind is ClusterKind.MANAGED)
+        held_back = asks_runs and bool(await self._runs.live(session, cluster.id))
+        # The run that a cluster was made for lets go of it itself, when it has everything.
+        is_settling = cluster.on_demand_run is None and bool(await self._runs.settling(session, cluster.id))
+        return Sight(cluster=cluster, held_back=held_back, is_settling=is_settling)
+
     async def _idle_since(self, session: AsyncSession, cluster: Cluster) -> datetime | None:
-        if await self._runs.live(session, cluster.id):
+        if await busy_with(self._runs, session, cluster.id):
             return None
         ended_at = await self._runs.last_ended_at(session, cluster.id)
         return max(ended_at or cluster.state_since, cluster.state_since)
 
     async def _towards(self, cluster: Cluster, want: Want) -> Observed:
         if cluster.kind is ClusterKind.ATTACHED:
-            return Observed(phase=Phase.ABSENT)  # there is nothing of it that is ours
+            return Observed(phase=Phase.ABSENT if want is Want.ABSENT else Phase.UP)  # nothing of it is ours
         backend = self._backends.get(cluster.backend or "")
         if backend is None:
             raise Unavailable("BACKEND_NOT_AVAILABLE", backend=cluster.backend, available=sorted(self._backends))

@@ -26,6 +26,10 @@ class ClusterRuns(Protocol):
         """Ids of the runs that are placed there and not over."""
         ...
 
+    async def settling(self, session: AsyncSession, cluster_id: str) -> Sequence[str]:
+        """Ids of the attempts that are over there, but whose log is still to be copied."""
+        ...
+
     async def last_ended_at(self, session: AsyncSession, cluster_id: str) -> datetime | None:
         """When the last of them ended; None if there never was one."""
         ...
@@ -45,6 +49,11 @@ class Credentials(Protocol):
     async def exists(self, session: AsyncSession, name: str) -> bool: ...
 
     async def secret(self, name: str) -> str | None: ...
+
+
+async def busy_with(runs: ClusterRuns, session: AsyncSession, cluster_id: str) -> bool:
+    """Whether anything of a run still needs the cluster."""
+    return bool(await runs.live(session, cluster_id) or await runs.settling(session, cluster_id))
 
 
 async def store_named(session: AsyncSession, row: object, kind: str, name: str) -> None:

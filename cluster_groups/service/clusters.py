@@ -26,6 +26,7 @@ from cluster_groups.service.base import (
     QUEUE_LOOP,
     ClusterRuns,
     Credentials,
+    busy_with,
     refuse_new_values,
     store_named,
 )
@@ -145,11 +146,14 @@ class Clusters:
             await self._take_away(session, row, ClusterState.STOPPING, actor, force=force)
         return store.cluster_of(row)
 
-    async def delete(self, session: AsyncSession, actor: Actor, ref: str, *, force: bool = False) -> Cluster:
-        """An attached one goes at once, or once the runs that `force` ended are gone there."""
+    async def delete(
+        self, session: AsyncSession, actor: Actor, ref: str, *, force: bool = False, if_match: int | None = None
+    ) -> Cluster:
+        """An attached one goes at once, or once the runs that ended there are done with it."""
         row = await self._open(session, actor, ref)
+        await self._need_revision(session, row, if_match)
         await self._take_away(session, row, ClusterState.DELETING, actor, force=force)
-        if row.kind == ClusterKind.ATTACHED and not await self._runs.live(session, row.id):
+        if row.kind == ClusterKind.ATTACHED and not await busy_with(self._runs, session, row.id):
             self._move(session, row, ClusterState.DELETED, actor)
         return store.cluster_of(row)
 

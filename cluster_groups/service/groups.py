@@ -115,9 +115,10 @@ class ClusterGroups:
         _need_revision(current, if_match)
         return await self._revise(session, actor, row, current, draft)
 
-    async def delete(self, session: AsyncSession, actor: Actor, ref: str) -> None:
+    async def delete(self, session: AsyncSession, actor: Actor, ref: str, *, if_match: int | None = None) -> None:
         actor.need(Role.OPERATOR)
         row = await store.find(session, ref, lock=True)
+        _need_revision(await store.revision(session, row, row.revision), if_match)
         users = await self._users_of_group(session, row.name)
         if users:
             raise Conflict("CLUSTER_GROUP_IN_USE", cluster_group=row.name, used_by=list(users))

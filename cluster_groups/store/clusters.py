@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import (
@@ -24,6 +24,7 @@ from cluster_groups.tables import ClusterRow
 from kernel.events import EventRow
 from kernel.paging import Page, PageRequest, paginate
 from kernel.reasons import Reason
+from kernel.resources import Resources
 
 SORTABLE = {"created_at": ClusterRow.created_at, "name": ClusterRow.name, "state": ClusterRow.state}
 EDITED = "EDITED"
@@ -113,6 +114,7 @@ def view_of(cluster: Cluster) -> ClusterView:
         resource_group=cluster.resource_group,
         labels=cluster.labels,
         nodes=cluster.nodes,
+        maximum=cluster.spec.offered if cluster.head else Resources(),
         # What Ray calls the memory of an attached head is a figure its owner chose, not the head's size.
         **({"head_memory_gib": cluster.head.memory_gib} if cluster.head else {}),
         max_runs=cluster.max_runs,
@@ -164,3 +166,11 @@ async def progress(session: AsyncSession, cluster_ids: Sequence[str]) -> dict[st
     columns = (ClusterRow.id, ClusterRow.nodes_up, ClusterRow.nodes_wanted)
     rows = await session.execute(select(*columns).where(ClusterRow.id.in_(cluster_ids)))
     return {row.id: (row.nodes_up, row.nodes_wanted) for row in rows}
+
+
+async def forget_deleted(session: AsyncSession, before: datetime) -> None:
+    """Deleted clusters are kept for as long as runs may speak of them."""
+    old = select(ClusterRow.id).where(ClusterRow.state == ClusterState.DELETED, ClusterRow.state_since < before)
+    ids = list(await session.scalars(old))
+    await session.execute(delete(EventRow).where(EventRow.target_id.in_(ids)))
+    await session.execute(delete(ClusterRow).where(ClusterRow.id.in_(ids)))

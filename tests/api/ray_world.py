@@ -81,7 +81,7 @@ class RayWorld:
     async def spec_of(self, client_id: str, target: str = "clusters/c1") -> JobSpec:
         run = await self.run_of(client_id, target)
         async with self.services.database.read() as session:
-            return await job_store.load_spec(session, run.job_id, run.job_revision)
+            return (await job_store.revisions(session, run.job_id))[-run.job_revision].spec
 
     async def move(self, client_id: str, state: RunState, *rows: Base, **columns: Any) -> None:
         """What the loops do with a run."""

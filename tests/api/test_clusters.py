@@ -42,7 +42,17 @@ class TestClusters:
         for stale in ('"1"', "nonsense"):
             answer = await client.patch("/clusters/c1", json={"labels": {}}, headers={"If-Match": stale})
             assert (answer.status_code, answer.json()["code"]) == (412, "REVISION_CONFLICT")
+            assert (await client.delete("/clusters/c1", headers={"If-Match": stale})).status_code == 412
         assert (await client.patch("/clusters/c1", json={"labels": {}}, headers={"If-Match": "*"})).status_code == 200
+
+    async def test_an_image_that_is_not_used_is_told(self, client: httpx.AsyncClient) -> None:
+        (warning,) = (await make(client, "/clusters", MANAGED | {"image": "ray:2"}))["warnings"]
+        assert (warning["code"], warning["pointer"]) == ("IMAGE_NOT_USED", "/image")
+        assert (await client.patch("/clusters/c1", json={"image": None})).json()["warnings"] == []
+
+    async def test_an_address_that_is_not_fetched_from(self, client: httpx.AsyncClient) -> None:
+        answer = await client.post("/clusters", json=ATTACHED | {"address": "http://169.254.169.254"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "ADDRESS_NOT_ALLOWED")
 
     async def test_what_may_be_nothing_is_taken_away_by_null(self, client: httpx.AsyncClient) -> None:
         await make(client, "/clusters", ATTACHED)
@@ -124,6 +134,7 @@ class TestClusterGroups:
         await make(client, "/cluster-groups", {"name": "g", "description": "old"})
         edited = await client.patch("/cluster-groups/g", json={"description": "new"})
         assert (edited.json()["description"], edited.headers["etag"]) == ("new", '"1"')
+        assert (await client.delete("/cluster-groups/g", headers={"If-Match": '"2"'})).status_code == 412
         assert (await client.delete("/cluster-groups/g")).status_code == 204
         assert (await client.get("/cluster-groups")).json()["items"] == []
 

@@ -73,6 +73,14 @@ async def test_a_dry_run_checks_and_stores_nothing(client: httpx.AsyncClient) ->
     assert bad.json()["code"] == "PACKAGE_NOT_ZIP"
 
 
+async def test_a_dry_run_of_a_deletion(client: httpx.AsyncClient, sign_in: SignIn) -> None:
+    address = f"/packages/{(await upload(client, ZIP)).json()['id']}"
+    bob = await sign_in(Role.SUBMITTER, "bob")
+    assert (await bob.delete(address, params={"dry_run": True})).status_code == 403
+    assert (await client.delete(address, params={"dry_run": True})).status_code == 204
+    assert (await client.get(f"{address}/content")).content == ZIP
+
+
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
 async def test_however_the_body_is_cut(client: httpx.AsyncClient, size: int) -> None:
     body = part("file", ZIP) + END

@@ -71,11 +71,9 @@ class World:
         async with self.database.write() as session:
             return await self.service.create(session, actor, spec, **options)
 
-    async def edit(self, ref: str, actor: Actor = ANN, *, dry_run: bool = False, **changes: Any) -> Saved:
-        if_match = changes.pop("if_match", None)
+    async def edit(self, ref: str, actor: Actor = ANN, *, if_match: int | None = None, **changes: Any) -> Saved:
         async with self.database.write() as session:
-            edit = JobEdit(changes=changes, if_match=if_match, dry_run=dry_run)
-            return await self.service.edit(session, actor, ref, edit)
+            return await self.service.edit(session, actor, ref, JobEdit(changes=changes, if_match=if_match))
 
     async def delete(self, ref: str, actor: Actor = ANN, if_match: int | None = None) -> None:
         async with self.database.write() as session:

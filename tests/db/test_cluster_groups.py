@@ -131,6 +131,14 @@ class TestFind:
 
 
 class TestDelete:
+    async def test_honours_its_revision(self, world: ClusterWorld) -> None:
+        await create(world)
+        async with world.database.write() as session:
+            error = await refusal(world.groups.delete(session, OPERATOR, "g1", if_match=2))
+        assert (type(error), error.code) == (StaleRevision, "REVISION_CONFLICT")
+        async with world.database.write() as session:
+            await world.groups.delete(session, OPERATOR, "g1", if_match=1)
+
     async def test_with_its_history(self, world: ClusterWorld) -> None:
         await create(world)
         await put(world, PolicyDraft(), 1)

@@ -3,15 +3,17 @@
 import pytest
 
 from cluster_groups.backends.base import ClusterBackend
+from cluster_groups.decide.lifecycle import SETTLE_S
 from cluster_groups.model.cluster import Cluster, ClusterState, Endpoint, Observed, Phase, ProbeResult
 from cluster_groups.model.health import HealthStatus
 from cluster_groups.reconcile import orphans
-from cluster_groups.reconcile.clusters import RUNNING_S, START_TIMEOUT_S
+from cluster_groups.reconcile.clusters import MOVING_S, RUNNING_S, START_TIMEOUT_S
 from cluster_groups.reconcile.health import HealthReconciler
 from kernel.db import Database
 from kernel.errors import Unavailable
 from kernel.loop import Hints, Loop
 from kernel.reasons import Reason
+from kernel.resources import Resources
 from tests.builders.cluster_world import ClusterWorld
 from tests.builders.clusters import a_config, a_node, an_attached_config
 
@@ -162,6 +164,10 @@ class TestRunning:
         await world.look(cluster.id)
         assert (await world.cluster("c1")).state is ClusterState.RUNNING
         world.clock.pass_s(1)
+        world.runs.settling_on[cluster.id] = ["run_1-a1"]
+        await world.look(cluster.id)
+        assert (await world.cluster("c1")).state is ClusterState.RUNNING
+        world.runs.settling_on.clear()
         await world.look(cluster.id)
         await world.look(cluster.id)
         stopped = await world.cluster("c1")
@@ -206,6 +212,36 @@ class TestStopping:
         await world.look(cluster.id)
         assert (await world.cluster("c1")).state is ClusterState.STOPPED
 
+    @pytest.mark.parametrize("force", [False, True])
+    async def test_the_logs_of_its_runs_are_copied_first(self, world: ClusterWorld, *, force: bool) -> None:
+        cluster = await world.running(a_config())
+        await world.do("stop", "c1", force=force)
+        world.runs.settling_on[cluster.id] = ["run_1-a1"]
+        assert await world.look(cluster.id) == MOVING_S
+        assert world.backend.stops == []
+        assert await world.endpoints.endpoint(cluster.id) is not None
+        world.runs.settling_on.clear()
+        await world.look(cluster.id)
+        assert (await world.cluster("c1")).state is ClusterState.STOPPED
+
+    async def test_a_log_that_cannot_be_had_delays_it_but_for_a_while(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        await world.do("stop", "c1")
+        world.runs.settling_on[cluster.id] = ["run_1-a1"]
+        world.clock.pass_s(SETTLE_S)
+        await world.look(cluster.id)
+        assert (await world.cluster("c1")).state is ClusterState.STOPPED
+
+    async def test_a_cluster_for_one_run_does_not_wait_for_that_run(self, world: ClusterWorld) -> None:
+        async with world.database.write() as session:
+            cluster = await world.clusters.create_for_run(session, a_config("-"), run_id="run_1", created_by="ann")
+        await world.look(cluster.id)
+        world.runs.settling_on[cluster.id] = ["run_1-a1"]
+        async with world.database.write() as session:
+            await world.clusters.release(session, cluster.id)
+        await world.look(cluster.id)
+        assert world.backend.seen == {}
+
     async def test_each_life_has_its_own_endpoint(self, world: ClusterWorld) -> None:
         cluster = await world.running(a_config())
         first = await world.endpoints.endpoint(cluster.id)
@@ -233,6 +269,7 @@ class TestHealth:
         async with world.database.read() as session:
             (view,) = await world.clusters.views(session)
         assert (view.health, view.total.cpu) == (HealthStatus.HEALTHY, 4)
+        assert view.maximum == Resources(cpu=2, memory_gib=6)  # the head offers its memory only
 
     async def test_writes_only_what_changed(self, world: ClusterWorld) -> None:
         cluster = await world.running(a_config())

@@ -228,6 +228,22 @@ class TestStopAndDelete:
         assert type(await refusal(world.cluster(cluster.id))) is NotFound
         assert await world.events(cluster.id) == ["CREATED", "DELETING", "DELETED"]
 
+    async def test_honours_its_revision(self, world: ClusterWorld) -> None:
+        await world.do("create", a_config())
+        error = await refusal(world.do("delete", "c1", if_match=2))
+        assert (type(error), error.code) == (StaleRevision, "REVISION_CONFLICT")
+        await world.do("delete", "c1", if_match=1)
+
+    async def test_attached_stays_reachable_until_its_logs_are_copied(self, world: ClusterWorld) -> None:
+        cluster = await world.do("create", an_attached_config())
+        world.runs.settling_on[cluster.id] = ["run_1-a1"]
+        assert (await world.do("delete", "a1")).state is ClusterState.DELETING
+        assert await world.look(cluster.id) is not None  # soon again, not with the next relist
+        assert await world.endpoints.endpoint(cluster.id) is not None
+        world.runs.settling_on.clear()
+        await world.look(cluster.id)
+        assert type(await refusal(world.cluster("a1"))) is NotFound
+
     async def test_attached_stays_reachable_until_its_ended_runs_are_gone(self, world: ClusterWorld) -> None:
         cluster = await world.do("create", an_attached_config())
         world.runs.on[cluster.id] = ["run_1"]

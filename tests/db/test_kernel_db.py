@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from sqlalchemy import select, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.db import Database, after_commit, guarded_update
@@ -118,6 +119,15 @@ class TestTimes:
             later = select(JobRow.id).where(JobRow.created_at < (NOON + timedelta(seconds=1)).astimezone(tokyo))
             earlier = select(JobRow.id).where(JobRow.created_at < (NOON - timedelta(seconds=1)).astimezone(tokyo))
             assert (await session.scalar(later), await session.scalar(earlier)) == ("job_0", None)
+
+
+async def test_errors_do_not_tell_the_values_of_a_statement(database: Database) -> None:
+    first, second = job(1), job(2)
+    first.name = second.name = "a secret"
+    with pytest.raises(IntegrityError) as caught:
+        await fail_after(database, lambda session: session.add_all([first, second]))
+    assert "INSERT INTO jobs" in str(caught.value)
+    assert "a secret" not in str(caught.value)
 
 
 async def test_events_and_audit_go_with_their_change(database: Database) -> None:

@@ -3,9 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
-import psutil
 import pytest
 from sqlalchemy import update
 
@@ -23,7 +24,12 @@ def lease_of(database: Database, clock: FakeClock, holder: Holder | None = None)
     return lease
 
 
-FAR_AWAY = Holder("elsewhere", 7, 1.0)
+def holder_of(pid: int) -> Holder:
+    ticks = Path(f"/proc/{pid}/stat").read_text().split()[21]
+    return replace(Holder.this_process(), pid=pid, started=ticks)
+
+
+FAR_AWAY = Holder("elsewhere", 7, "1")
 
 
 @pytest.fixture
@@ -69,8 +75,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 async def test_a_dead_process_of_this_host_need_not_expire(
     database: Database, clock: FakeClock, child: subprocess.Popen[bytes]
 ) -> None:
-    host = Holder.this_process().host
-    other = lease_of(database, clock, Holder(host, child.pid, psutil.Process(child.pid).create_time()))
+    other = lease_of(database, clock, holder_of(child.pid))
     mine = lease_of(database, clock)
     assert await other.hold()
     assert not await mine.hold()
@@ -80,16 +85,27 @@ async def test_a_dead_process_of_this_host_need_not_expire(
 
 async def test_a_later_process_with_the_same_number_is_another(database: Database, clock: FakeClock) -> None:
     me = Holder.this_process()
-    former = lease_of(database, clock, Holder(me.host, me.pid, me.started - 1000))
+    former = lease_of(database, clock, replace(me, started=str(int(me.started) - 1)))
     assert await former.hold()
     assert await lease_of(database, clock).hold()
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+async def test_a_dead_process_elsewhere_cannot_be_told_from_a_live_one(
+    database: Database, clock: FakeClock, part: int
+) -> None:
+    me = Holder.this_process()
+    place = me.host.split(":")
+    place[part] = "another"  # machine, boot or container
+    assert await lease_of(database, clock, replace(me, host=":".join(place), started="1")).hold()
+    assert not await lease_of(database, clock).hold()
 
 
 async def test_of_two_that_see_it_expired_one_gets_it(database: Database, clock: FakeClock) -> None:
     assert await lease_of(database, clock, FAR_AWAY).hold()
     async with database.write() as session:
         await session.execute(update(LeaseRow).values(expires_at=clock.now() - timedelta(seconds=1)))
-    second, third = lease_of(database, clock, Holder("b", 1, 1.0)), lease_of(database, clock, Holder("c", 1, 1.0))
+    second, third = lease_of(database, clock, Holder("b", 1, "1")), lease_of(database, clock, Holder("c", 1, "1"))
     assert [await second.hold(), await third.hold()] == [True, False]
 
 

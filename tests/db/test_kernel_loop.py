@@ -10,12 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.clock import SystemClock
-from kernel.controller import Controller
 from kernel.db import Database
 from kernel.events import EventRow, record
-from kernel.lease import Holder, Lease
-from kernel.loop import Hints, Loop, Reconciler, Stage, Step, Superseded
-from tests.fakes.clock import FakeClock
+from kernel.loop import MAX_BACKOFF_S, Hints, Loop, Reconciler, Stage, Step, Superseded
 
 TIMEOUT_S = 20
 
@@ -144,18 +141,76 @@ async def test_a_failing_key_holds_up_no_other(database: Database) -> None:
     with structlog.testing.capture_logs() as logs:
         async with running(Loop(counter, database, SystemClock())) as loop:
             await until_counted(database, "good")
-    assert loop.last_error == "bad: ZeroDivisionError: no"
+    assert loop.last_error == "ZeroDivisionError"
     assert {line["key"] for line in logs if line["event"] == "step_failed"} == {"bad"}
 
 
 async def test_what_was_overtaken_is_rolled_back_and_looked_at_again(database: Database) -> None:
     counter = Counter("a")
-    counter.times_superseded = 3
+    counter.times_superseded = 2
     with structlog.testing.capture_logs() as logs:
         async with running(Loop(counter, database, SystemClock())):
             await until_counted(database, "a")
     assert await counted(database) == {"a": 1}
     assert logs == []
+
+
+async def test_one_that_is_overtaken_again_and_again_is_left_alone_for_a_while(database: Database) -> None:
+    loop = Loop(Counter(), database, SystemClock())
+    assert [loop._back_off_s("a", free=1) for _ in range(4)] == [0.0, 0.5, 1.0, 2.0]
+    assert max(loop._back_off_s("a") for _ in range(2000)) == MAX_BACKOFF_S
+
+
+class TestLag:
+    async def test_of_what_nobody_can_look_at(self, database: Database) -> None:
+        counter, stuck = Counter("a"), asyncio.Event()
+        counter.concurrency = 1
+
+        async def wait(_key: str) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+        counter.in_act = wait
+        async with running(Loop(counter, database, SystemClock())) as loop:
+            await asyncio.wait_for(stuck.wait(), TIMEOUT_S)
+            before = loop.lag_s
+            await asyncio.sleep(0.1)
+            assert loop.lag_s >= before + 0.1
+        assert loop.lag_s == 0
+
+    async def test_of_a_list_that_does_not_come(self, database: Database) -> None:
+        counter, stuck = Counter("a"), asyncio.Event()
+
+        async def wait(_session: AsyncSession) -> Sequence[str]:
+            stuck.set()
+            await asyncio.Event().wait()
+            return []
+
+        counter.list_keys = wait  # type: ignore[method-assign]
+        async with running(Loop(counter, database, SystemClock())) as loop:
+            await asyncio.wait_for(stuck.wait(), TIMEOUT_S)
+            await asyncio.sleep(0.1)
+            assert loop.lag_s >= 0.1
+
+    async def test_there_is_none_with_nothing_due(self, database: Database) -> None:
+        counter = Counter()
+        counter.relist_s = 3600
+        async with running(Loop(counter, database, SystemClock())) as loop:
+            loop.hint("a", after_s=3600)
+            await asyncio.sleep(0.1)
+            assert loop.lag_s == 0
+
+
+async def test_hints_before_it_runs_are_not_kept(database: Database) -> None:
+    """A process that stands by hears them too, for as long as it lives."""
+    counter = Counter("a")
+    loop = Loop(counter, database, SystemClock())
+    loop.hint("b")
+    async with running(loop):
+        await until_counted(database, "a")
+    loop.hint("b")
+    assert (loop._due, loop._heap) == ({}, [])
+    assert await counted(database) == {"a": 1}
 
 
 async def test_no_session_is_open_while_it_acts(database: Database) -> None:
@@ -183,40 +238,3 @@ class TestHints:
     async def test_nobody_need_listen(self, database: Database) -> None:
         async with database.write() as session:
             Hints().send(session, "loop", "a")
-
-
-def a_controller(database: Database, clock: FakeClock, taken_over: asyncio.Event) -> Controller:
-    async def take_over() -> None:
-        taken_over.set()
-
-    lease = Lease(database, clock, "controller", ttl_s=15)
-    return Controller(lease, [Loop(Counter("a"), database, clock)], take_over)
-
-
-class TestController:
-    async def test_only_the_holder_of_the_lease_runs_the_loops(self, database: Database) -> None:
-        clock = FakeClock()
-        other = Lease(database, clock, "controller", ttl_s=15)
-        other._holder = Holder("elsewhere", 1, 1.0)
-        assert await other.hold()
-        taken_over = asyncio.Event()
-        controller = a_controller(database, clock, taken_over)
-        await controller._follow(await controller._renew())
-        assert not controller.is_leading
-        await other.release()
-        await controller._follow(await controller._renew())
-        assert controller.is_leading
-        await asyncio.wait_for(taken_over.wait(), TIMEOUT_S)
-        await until_counted(database, "a")
-        await controller._follow(leading=False)
-        assert not controller.is_leading
-
-    async def test_gives_the_lease_back_when_it_ends(self, database: Database) -> None:
-        clock = FakeClock()
-        task = asyncio.create_task(a_controller(database, clock, asyncio.Event()).run())
-        await until_counted(database, "a")
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        other = Lease(database, clock, "controller", ttl_s=15)
-        other._holder = Holder("elsewhere", 1, 1.0)
-        assert await other.hold()

@@ -85,9 +85,10 @@ class Service:
         )
         return Said(done.returncode, done.stdout, done.stderr)
 
-    def start_muster(self, *arguments: object) -> subprocess.Popen[str]:
-        """One that goes on beside the test."""
-        return subprocess.Popen(
+    @contextmanager
+    def following(self, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+        """A command that goes on beside the test."""
+        with subprocess.Popen(
             [MUSTER, *map(str, arguments)],
             env=self._environment({}),
             cwd=self._home,
@@ -95,7 +96,11 @@ class Service:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ) as command:
+            try:
+                yield command
+            finally:
+                command.kill()
 
     def done(self, *arguments: object) -> str:
         """What a command that has to succeed says on standard output."""

@@ -60,13 +60,13 @@ class TestFollow:
 
     def test_ctrl_c_leaves_the_run(self, service: Service, cluster: str, package: str) -> None:
         job_on(service, "left", cluster, package, f"echo here; {forever('left')}")
-        following = service.start_muster("run", "submit", "left", "--follow")
-        assert following.stdout is not None
-        run = following.stdout.readline().strip()
-        assert following.stdout.readline() == "here\n"
-        following.send_signal(signal.SIGINT)
-        _, told = following.communicate(timeout=30)
-        assert following.returncode == 130
+        with service.following("run", "submit", "left", "--follow") as command:
+            assert command.stdout is not None
+            run = command.stdout.readline().strip()
+            assert command.stdout.readline() == "here\n"
+            command.send_signal(signal.SIGINT)
+            _, told = command.communicate(timeout=30)
+        assert command.returncode == 130
         assert f"detached; {run} goes on" in told
         assert service.show("run", run)["state"] == "RUNNING"
         service.done("run", "stop", run)

@@ -26,14 +26,14 @@ END"""
 
 def test_a_run_goes_on_while_the_service_is_started_again(service: Service, cluster: str, package: str) -> None:
     job_on(service, "counting", cluster, package, COUNTING.format(count=200))
-    following = service.start_muster("run", "submit", "counting", "--follow")
-    assert following.stdout is not None
-    run = following.stdout.readline().strip()
-    assert following.stdout.readline() == "1\n"
-    assert service.stop() == 0
-    service.start()
-    log, told = following.communicate(timeout=120)
-    assert following.returncode == 0, told
+    with service.following("run", "submit", "counting", "--follow") as command:
+        assert command.stdout is not None
+        run = command.stdout.readline().strip()
+        assert command.stdout.readline() == "1\n"
+        assert service.stop() == 0
+        service.start()
+        log, told = command.communicate(timeout=120)
+    assert command.returncode == 0, told
     whole = [str(number) for number in range(1, 201)]
     assert log.split() == whole[1:]
     assert service.done("run", "logs", "-f", run).split() == whole

@@ -20,10 +20,10 @@ def _room(service: Service, stopped_cluster: str) -> None:
 
 def test_success(service: Service, package: str) -> None:
     create(service, "own", package, "python main.py --config config.yaml")
-    following = service.start_muster("run", "submit", "own", "--follow")
-    folder = cluster_folder(service)
-    out, told = following.communicate(timeout=150)
-    assert following.returncode == 0, told
+    with service.following("run", "submit", "own", "--follow") as command:
+        folder = cluster_folder(service)
+        out, told = command.communicate(timeout=150)
+    assert command.returncode == 0, told
     run_id, *log = out.splitlines()
     assert log[-1] == "10 tasks ran on 1 nodes"
     assert "cluster  active  0/2" in told

@@ -25,7 +25,7 @@ class FakeBackend:
             raise self.refusal
         self.starts.append(spec.id)
         if spec.id not in self.seen:
-            self.seen[spec.id] = Observed(phase=Phase.STARTING, nodes_wanted=spec.minimum_nodes)
+            self.seen[spec.id] = Observed(phase=Phase.STARTING, nodes_wanted=1 + sum(spec.workers.values()))
 
     async def observe(self, cluster_id: str) -> Observed:
         return self.seen.get(cluster_id, ABSENT)

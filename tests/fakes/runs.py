@@ -12,12 +12,16 @@ from kernel.actor import Actor
 class FakeRuns:
     def __init__(self) -> None:
         self.on: dict[str, list[str]] = {}
+        self.settling_on: dict[str, list[str]] = {}
         self.ended_at: dict[str, datetime] = {}
         self.told_to_end: list[str] = []
         self.woken: list[str] = []
 
     async def live(self, session: AsyncSession, cluster_id: str) -> Sequence[str]:
         return self.on.get(cluster_id, [])
+
+    async def settling(self, session: AsyncSession, cluster_id: str) -> Sequence[str]:
+        return self.settling_on.get(cluster_id, [])
 
     async def last_ended_at(self, session: AsyncSession, cluster_id: str) -> datetime | None:
         return self.ended_at.get(cluster_id)

@@ -134,6 +134,21 @@ class TestMatch:
         reason = match_cluster(self.GPU, demand)
         assert (reason.code if reason else None) == code
 
+    @pytest.mark.parametrize(
+        ("demand", "code"),
+        [
+            (Demand(resources=Resources(cpu=8, memory_gib=16, gpu={"H100": 4}), gpu_types=("H100",)), None),
+            (Demand(resources=Resources(gpu={"H100": 5}), gpu_types=("H100",)), "NEVER_FITS"),
+            (Demand(resources=Resources(gpu={"A100": 2}), gpu_types=("A100",)), None),
+            (Demand(resources=Resources(cpu=8.5)), "NEVER_FITS"),
+        ],
+    )
+    def test_what_is_lost_for_the_moment_counts(self, demand: Demand, code: str | None) -> None:
+        configured = Resources(cpu=8, memory_gib=16, gpu={"H100": 4})
+        left = replace(self.GPU, nodes=(a_node(gpu={"A100": 2}),), maximum=configured)
+        reason = match_cluster(left, demand)
+        assert (reason.code if reason else None) == code
+
     def test_an_unknown_version_is_none(self) -> None:
         unknown = replace(self.GPU, ray_version=None)
         assert match_cluster(unknown, Demand(ray_version="2.60")) is not None

@@ -114,6 +114,11 @@ class TestErrors:
         ]
         assert "req-7" in cli("job", "create", "x", "--debug").stderr
 
+    def test_a_single_one_is_told_once(self, server: StandIn, cli: Cli) -> None:
+        errors = [{"pointer": "/name", "code": "NAME_TAKEN", "detail": "about NAME_TAKEN"}]
+        server.on("POST", "/jobs", problem(409, "NAME_TAKEN", errors=errors))
+        assert cli("job", "create", "x").stderr == "error: NAME_TAKEN: about NAME_TAKEN (/name)\n"
+
     def test_the_language_is_that_of_the_locale(self, server: StandIn, cli: Cli) -> None:
         server.on("GET", "/jobs/demo", problem(409, "X", advice="改名"))
         result = cli("job", "show", "demo", LANG="zh_CN.UTF-8")

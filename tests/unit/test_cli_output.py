@@ -149,6 +149,13 @@ class TestFormats:
         assert "head.cpu         2\n" in out
         assert "worker_groups\nNAME  CPU\nw1    1\nw2    4\n" in out
 
+    def test_a_cordoned_cluster_is_marked(self, server: StandIn, cli: Cli) -> None:
+        items = [{"name": name, "state": "RUNNING", "cordoned": name == "shut"} for name in ("open", "shut")]
+        server.on("GET", "/clusters", {"items": items, "next_cursor": None})
+        _, *lines = cli("cluster", "list").stdout.splitlines()
+        assert ["RUNNING, cordoned" in line for line in lines] == [False, True]
+        assert all("RUNNING" in line for line in lines)
+
     def test_no_colours_without_a_terminal(self, server: StandIn, cli: Cli) -> None:
         server.on("GET", "/runs", {"items": [{"id": "run_1", "state": "FAILED"}], "next_cursor": None})
         assert "\x1b" not in cli("run", "list").stdout

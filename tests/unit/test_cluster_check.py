@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from cluster_groups.check import check_cluster, check_group, check_labels, check_name, check_nodes, check_package
+from cluster_groups.check import (
+    check_cluster,
+    check_group,
+    check_image_use,
+    check_labels,
+    check_name,
+    check_nodes,
+    check_package,
+)
 from cluster_groups.check_policy import check_draft, policy_of
 from cluster_groups.model.cluster import ClusterConfig, NodeSpec, WorkerGroup
 from cluster_groups.model.group import Member, Policy, PolicyDraft
@@ -140,7 +148,14 @@ class TestKinds:
         assert found(check_cluster(config)) == [problem]
 
     @pytest.mark.parametrize(
-        "address", ["http://h:8265", "https://ray.example", "http://127.0.0.1:8265/prefix/", "http://[::1]:8265"]
+        "address",
+        [
+            "http://h:8265",
+            "https://ray.example",
+            "http://127.0.0.1:8265/prefix/",
+            "http://[::1]:8265",
+            "http://10.0.0.7",
+        ],
     )
     def test_addresses(self, address: str) -> None:
         assert check_cluster(an_attached_config(address=address)) == []
@@ -160,6 +175,32 @@ class TestKinds:
     )
     def test_no_addresses(self, address: str) -> None:
         assert found(check_cluster(an_attached_config(address=address))) == [("ADDRESS_INVALID", "/address")]
+
+    @pytest.mark.parametrize(
+        "host",
+        [
+            "169.254.169.254",
+            "169.254.0.23:80",
+            "0xa9fea9fe",
+            "2852039166",
+            "169.16689662",
+            "[fe80::1]",
+            "[fe80::1%25eth0]",
+            "[::ffff:169.254.169.254]",
+            "224.0.0.1",
+            "[ff02::1]",
+            "0.0.0.0:8265",
+            "0",
+            "[::]",
+        ],
+    )
+    def test_addresses_that_muster_does_not_fetch_from(self, host: str) -> None:
+        config = an_attached_config(address=f"http://{host}/prefix")
+        assert found(check_cluster(config)) == [("ADDRESS_NOT_ALLOWED", "/address")]
+
+    def test_an_image_is_of_no_use_to_local_processes(self) -> None:
+        assert found(check_image_use("ray:2", "local")) == [("IMAGE_NOT_USED", "/image")]
+        assert check_image_use("ray:2", "kubernetes") == check_image_use(None, "local") == []
 
 
 class TestPools:

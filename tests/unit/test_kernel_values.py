@@ -98,12 +98,10 @@ class TestResources:
         assert total([one, one]) == one * 2
         assert total([]) == Resources()
 
-    def test_what_fits(self) -> None:
-        room = Resources(cpu=4, memory_gib=8, gpu={"A": 1})
-        assert room.fits_in(room)
-        assert Resources(cpu=0.1 + 0.2).fits_in(Resources(cpu=0.3))
-        assert not Resources(gpu={"B": 1}).fits_in(room)
-
     def test_what_is_beyond(self) -> None:
+        room = Resources(cpu=4, memory_gib=8, gpu={"A": 1})
+        assert room.beyond(room) == {}
+        assert Resources(cpu=0.1 + 0.2).beyond(Resources(cpu=0.3)) == {}
+        assert Resources(gpu={"B": 1}).beyond(room) == {"gpu.B": (1, 0)}
         asked = Resources(cpu=5, memory_gib=1, gpu={"A": 2, "B": 0})
         assert asked.beyond(Resources(cpu=4, memory_gib=8, gpu={"A": 1})) == {"cpu": (5, 4), "gpu.A": (2, 1)}

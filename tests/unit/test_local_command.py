@@ -16,10 +16,8 @@ from cluster_groups.model.cluster import ClusterSpec, NodeSpec, WorkerGroup
 SETTINGS = LocalSettings(environment={}, python="/venv/bin/python")
 
 
-def spec(*groups: WorkerGroup, advanced: dict[str, str] | None = None, **head: Any) -> ClusterSpec:
-    return ClusterSpec(
-        id="clu_1", name="c", head=NodeSpec(**head), worker_groups=groups, advanced_parameters=advanced or {}
-    )
+def spec(*groups: WorkerGroup, **head: Any) -> ClusterSpec:
+    return ClusterSpec(id="clu_1", name="c", head=NodeSpec(**head), worker_groups=groups)
 
 
 def options(command: list[str]) -> dict[str, str]:
@@ -32,7 +30,7 @@ def options(command: list[str]) -> dict[str, str]:
 def head(wanted: ClusterSpec) -> dict[str, str]:
     nodes = plan_nodes(wanted)
     cluster = LocalCluster(id="clu_1", folder="/tmp/m", token="t", dashboard_port=20001, nodes=nodes)
-    return options(head_command(wanted, cluster, nodes[0], SETTINGS))
+    return options(head_command(wanted, cluster, SETTINGS))
 
 
 def worker(wanted: ClusterSpec) -> dict[str, str]:
@@ -83,22 +81,6 @@ class TestCommands:
     def test_a_label_of_the_user_cannot_move_a_node_to_another_group(self) -> None:
         given = worker(spec(WorkerGroup(name="g", labels={"muster.io/group": "head"})))
         assert given["labels"] == "muster.io/group=g"
-
-    def test_advanced_parameters_reach_the_nodes_they_are_for(self) -> None:
-        advanced = {
-            "object-store-memory": "90000000",
-            "labels": "zone=z1,rack=r0",
-            "resources": '{"disk": 2}',
-            "memory_usage_threshold": "0.9",
-            "idle_timeout_s": "60",
-        }
-        wanted = spec(WorkerGroup(name="g", labels={"rack": "r1"}), advanced=advanced)
-        assert json.loads(head(wanted)["system-config"]) == {"memory_usage_threshold": 0.9}
-        given = worker(wanted)
-        assert given["object-store-memory"] == "90000000"
-        assert given["labels"] == "zone=z1,rack=r1,muster.io/group=g"
-        assert json.loads(given["resources"]) == {"disk": 2}
-        assert not {"system-config", "idle_timeout_s", "memory_usage_threshold"} & set(given)
 
 
 class TestEnvironment:

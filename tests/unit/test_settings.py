@@ -16,7 +16,7 @@ def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_defaults(state_dir: Path) -> None:
     settings = Settings.load()
-    assert (settings.host, settings.port, settings.on_loopback) == ("127.0.0.1", 8266, True)
+    assert (settings.host, settings.port) == ("127.0.0.1", 8266)
     assert settings.database == f"sqlite:///{state_dir}/muster.db"
     assert (settings.lease_ttl_s, settings.max_log_bytes) == (600, 2**30)
 
@@ -25,7 +25,7 @@ def test_the_environment_wins_over_the_file(state_dir: Path, monkeypatch: pytest
     (state_dir / "muster.toml").write_text('port = 1\nHOST = "0.0.0.0"')
     monkeypatch.setenv("MUSTER_PORT", "2")
     settings = Settings.load()
-    assert (settings.port, settings.host, settings.on_loopback) == (2, "0.0.0.0", False)
+    assert (settings.port, settings.host) == (2, "0.0.0.0")
 
 
 def test_another_file(state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
