@@ -15,7 +15,7 @@ from kernel.events import EventRow
 from rayjobs import run_store
 from rayjobs.log_pages import LogPage, WhichLog, find_attempt, read_page
 from rayjobs.model.run import RUN_FINALS
-from rayjobs.run_service import RUN_NEWS
+from rayjobs.run_service import LOG_LOOP, RUN_NEWS
 from rayjobs.tables import RunRow
 
 LOOK_AT_LEAST_EVERY_S = 2.0
@@ -86,7 +86,7 @@ async def read_on(services: Services, run_id: str, which: WhichLog, offset: int)
         attempt = await find_attempt(session, run, which)
     page = await read_page(services.logs, run, attempt, offset=offset, limit_bytes=PAGE_BYTES)
     if not page.data and not page.complete and attempt is not None:
-        services.hints.send_now("logs", attempt.id)
+        services.hints.send_now(LOG_LOOP, attempt.id)
     return page, run.state in RUN_FINALS
 
 

@@ -22,6 +22,7 @@ from cluster_groups.backends.local import LocalBackend
 from cluster_groups.backends.local_capacity import machine_capacity
 from cluster_groups.backends.local_command import LocalSettings
 from cluster_groups.endpoints import Endpoints
+from cluster_groups.model.cluster import LOCAL
 from cluster_groups.probe import HttpClusterProbe
 from cluster_groups.reconcile.clusters import ClusterReconciler
 from cluster_groups.reconcile.health import HealthReconciler
@@ -54,7 +55,6 @@ from runtime_envs.model import PackageLimits
 from runtime_envs.packages.local import LocalBlobStore
 from runtime_envs.service import PackageService, RayUploads
 
-LOCAL = "local"
 LEAST_CAPACITY = Resources(cpu=4, memory_gib=8)
 """The default resource package offers at least this, so that even on a small machine a head and a worker fit: the
 amounts of local clusters are logical."""

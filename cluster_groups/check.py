@@ -65,8 +65,8 @@ def check_nodes(head: NodeSpec | None, worker_groups: Sequence[WorkerGroup], poi
     ]
 
 
-def check_image_use(image: str | None, backend: str | None) -> list[Problem]:
-    """A warning: local processes run in the service's own Python, whatever image is named (R52)."""
+def warnings_about_image(image: str | None, backend: str | None) -> list[Problem]:
+    """Local processes run in the service's own Python, whatever image is named (R52)."""
     return [problem("IMAGE_NOT_USED", "/image", image=image, backend=backend)] if image and backend == LOCAL else []
 
 

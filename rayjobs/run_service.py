@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import ClusterRef
+from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.actor import SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
 from kernel.db import guarded_update
@@ -31,10 +32,8 @@ from rayjobs.tables import RunRow, RunTagRow
 
 RUN_NEWS = "runs"
 """Topic of what people who watch runs want to know; the key is the run's id."""
-QUEUE_LOOP = "queue"
-QUEUE_KEY = "queue"
 ATTEMPT_LOOP = "attempts"
-
+LOG_LOOP = "logs"
 
 FindCluster = Callable[[AsyncSession, str], Awaitable[ClusterRef | None]]
 """The live cluster of this name; None: there is none any more, and the run will say so (A31)."""

@@ -12,7 +12,7 @@ from api.wiring import Services
 from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_attempt, read_page
 from rayjobs.model.run import RUN_FINALS, AttemptState
-from rayjobs.reconcile.attempts import LOG_LOOP
+from rayjobs.run_service import LOG_LOOP
 
 PAGE_BYTES = 256 * 2**10
 """As text at most thrice as long: a broken byte is shown as a character of three. Ray's client takes < 4 MiB."""

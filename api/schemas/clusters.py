@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.schemas.base import In, Lax, Resource, WarningOut, given, warnings_out
 from api.texts import Language, say
-from cluster_groups.check import check_image_use
+from cluster_groups.check import warnings_about_image
 from cluster_groups.model.cluster import Cluster, ClusterConfig, ClusterKind, ClusterState, Node
 from cluster_groups.model.health import Health, HealthStatus
 from kernel.reasons import Reason
@@ -212,6 +212,6 @@ class ClusterOut(Resource):
             "nodes": [NodeOut.of(node) for node in cluster.nodes],
             "load": LoadOut.of(load),
             "endpoint": f"/ray/clusters/{cluster.name}",
-            "warnings": warnings_out(check_image_use(cluster.image, cluster.backend), language),
+            "warnings": warnings_out(warnings_about_image(cluster.image, cluster.backend), language),
         }
         return cls.model_validate({**asdict(cluster), **made})

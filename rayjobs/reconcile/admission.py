@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Cluster
+from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.db import guarded_update, guarded_updates
 from kernel.errors import Conflict
 from kernel.events import record
@@ -26,7 +27,7 @@ from rayjobs.model.run import (
     RunState,
     submission_id,
 )
-from rayjobs.run_service import ATTEMPT_LOOP, QUEUE_KEY, QUEUE_LOOP, RUN_NEWS
+from rayjobs.run_service import ATTEMPT_LOOP, RUN_NEWS
 from rayjobs.snapshot import AdmissionSnapshot, WaitingRun
 from rayjobs.tables import AttemptRow, DecisionRow, JobRevisionRow, RunRow
 

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Endpoint
+from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.db import guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
@@ -20,12 +21,10 @@ from rayjobs.fleet import Fleet
 from rayjobs.gateway.base import ClusterUnreachable, JobGateway, RayStatus, RequestRefused
 from rayjobs.logs import LogKeeper, Source, driver_log
 from rayjobs.model.run import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, AttemptState, EndClass, RunState
-from rayjobs.run_service import ATTEMPT_LOOP, QUEUE_KEY, QUEUE_LOOP, RUN_NEWS
+from rayjobs.run_service import ATTEMPT_LOOP, LOG_LOOP, RUN_NEWS
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.submission import PackageGone, Packages, prepare
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
-
-LOG_LOOP = "logs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

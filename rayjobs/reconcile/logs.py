@@ -12,6 +12,7 @@ from rayjobs.fleet import Fleet
 from rayjobs.gateway.base import GatewayError
 from rayjobs.logs import LogKeeper, Source, driver_log
 from rayjobs.model.run import AttemptState
+from rayjobs.run_service import LOG_LOOP
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow
 
 GROWING = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
@@ -29,7 +30,7 @@ class Growing:
 class LogReconciler(Reconciler[Growing, Growing, bool]):
     """The outcome says whether there was anything new."""
 
-    name = "logs"
+    name = LOG_LOOP
     concurrency = 16
 
     def __init__(self, fleet: Fleet, logs: LogKeeper) -> None:

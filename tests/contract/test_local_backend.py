@@ -130,11 +130,13 @@ async def test_a_node_that_cannot_start_breaks_the_cluster_and_says_why(lab: Lab
 async def test_a_cluster_stopped_while_it_starts_is_not_started_again_and_leaves_nothing(lab: Lab) -> None:
     backend, spec = lab.backend(), small_spec("clu_s")
     await backend.start(spec)
-    folder = lab.state("clu_s")["folder"]
+    folder, head = lab.state("clu_s")["folder"], lab.pid("clu_s", "head")
+    os.kill(head, signal.SIGSTOP)  # so that it cannot be gone before anybody looks
     await backend.stop("clu_s")
     await backend.start(spec)
     assert (await backend.observe("clu_s")).phase is Phase.STOPPING
     assert lab.state("clu_s")["starts"] == 1
+    os.kill(head, signal.SIGCONT)
     await take_down(backend, "clu_s")
     assert nothing_left_of(folder)
 

@@ -8,11 +8,11 @@ import pytest
 from cluster_groups.check import (
     check_cluster,
     check_group,
-    check_image_use,
     check_labels,
     check_name,
     check_nodes,
     check_package,
+    warnings_about_image,
 )
 from cluster_groups.check_policy import check_draft, policy_of
 from cluster_groups.model.cluster import ClusterConfig, NodeSpec, WorkerGroup
@@ -199,8 +199,8 @@ class TestKinds:
         assert found(check_cluster(config)) == [("ADDRESS_NOT_ALLOWED", "/address")]
 
     def test_an_image_is_of_no_use_to_local_processes(self) -> None:
-        assert found(check_image_use("ray:2", "local")) == [("IMAGE_NOT_USED", "/image")]
-        assert check_image_use("ray:2", "kubernetes") == check_image_use(None, "local") == []
+        assert found(warnings_about_image("ray:2", "local")) == [("IMAGE_NOT_USED", "/image")]
+        assert warnings_about_image("ray:2", "kubernetes") == warnings_about_image(None, "local") == []
 
 
 class TestPools:
