@@ -24,7 +24,11 @@ async def check_all(services: Services) -> list[CheckOut]:
         await _check("blob store", lambda: services.blobs.size_bytes("ready")),
     ]
     loops = [
-        CheckOut(name=f"loop {loop.reconciler.name}", ok=loop.lag_s < MAX_LAG_S, detail=loop.last_error)
+        CheckOut(
+            name=f"loop {loop.reconciler.name}",
+            ok=loop.lag_s < MAX_LAG_S and not loop.is_failing,
+            detail=loop.last_error,
+        )
         for loop in services.loops
     ]
     return [*parts, *loops]

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.runs import LogChunk, RunChange
 from api.wiring import Services
-from kernel.errors import InvalidInput
 from kernel.events import EventRow
 from rayjobs import run_store
 from rayjobs.log_pages import LogPage, WhichLog, find_attempt, read_page
@@ -29,21 +28,13 @@ LATE_FOR = timedelta(minutes=1)
 AT_ONCE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Events after this sequence number; None: from now on."""
+async def follow_changes(services: Services, since: int | None) -> AsyncIterator[ServerSentEvent]:
+    """Events after the number `since`, or from now on.
 
-    seq: int | None
-
-    @classmethod
-    def after(cls, last_event_id: str | None) -> "Changes":
-        return cls(_number(last_event_id) if last_event_id is not None else None)
-
-
-async def follow_changes(services: Services, changes: Changes) -> AsyncIterator[ServerSentEvent]:
-    """A client that comes again may be told once more what it has been told within the last minute."""
+    A client that comes again may be told once more what it has been told within the last minute.
+    """
     async with services.database.read() as session:
-        place = await _begin(session, changes)
+        place = await _begin(session, since)
     going_on = True
     while going_on:
         async with services.database.read() as session:
@@ -60,11 +51,8 @@ async def follow_changes(services: Services, changes: Changes) -> AsyncIterator[
         going_on = await services.news.wait(RUN_NEWS, timeout_s=LOOK_AT_LEAST_EVERY_S)
 
 
-async def follow_log(
-    services: Services, run_id: str, which: WhichLog, last_event_id: str | None
-) -> AsyncIterator[ServerSentEvent]:
+async def follow_log(services: Services, run_id: str, which: WhichLog, offset: int) -> AsyncIterator[ServerSentEvent]:
     """`event: log` with data, offset and next_offset, whose id is next_offset; last `event: end`."""
-    offset = _number(last_event_id or "0")
     going_on = True
     while going_on:
         page, is_over = await read_on(services, run_id, which, offset)
@@ -119,15 +107,9 @@ class _Place:
         return is_new
 
 
-async def _begin(session: AsyncSession, changes: Changes) -> _Place:
-    if changes.seq is not None:
-        return _Place(changes.seq)
+async def _begin(session: AsyncSession, since: int | None) -> _Place:
+    if since is not None:
+        return _Place(since)
     last = await session.scalar(select(func.max(EventRow.seq))) or 0
     latest = select(EventRow.seq).where(EventRow.seq > last - LATE_SEQS, EventRow.seq <= last)
     return _Place(last, set(await session.scalars(latest)))
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise InvalidInput("INVALID_CURSOR", pointer="/Last-Event-ID")
-    return int(text)

@@ -18,6 +18,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from kernel.errors import InvalidInput
+
+MAX_ID_DIGITS = 18
+
 
 class News:
     """Wakes the streams of this process; `ring` can listen to `Hints`.
@@ -56,9 +60,14 @@ class News:
             self.ring(topic)
 
 
-async def resume_from(request: Request) -> str | None:
-    """The id of the last event a reconnecting client has seen."""
-    return request.headers.get("last-event-id") or None
+async def resume_from(request: Request) -> int | None:
+    """The id of the last event a reconnecting client has seen; ours are numbers."""
+    told = request.headers.get("last-event-id") or None
+    if told is None:
+        return None
+    if not told.isascii() or not told.isdecimal() or len(told) > MAX_ID_DIGITS:
+        raise InvalidInput("INVALID_CURSOR", pointer="/Last-Event-ID")
+    return int(told)
 
 
-ResumeFrom = Annotated[str | None, Depends(resume_from)]
+ResumeFrom = Annotated[int | None, Depends(resume_from)]

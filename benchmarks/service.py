@@ -17,6 +17,7 @@ from cluster_groups.backends.local_state import StateFolder
 from cluster_groups.model.cluster import Endpoint
 
 MUSTER = Path(sys.executable).with_name("muster")
+ROOMY = "bench"
 START_TIMEOUT_S = 60
 CLUSTER_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
@@ -41,11 +42,18 @@ class Service:
     def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return _body(self.http.post(path, json=body or {}))
 
+    def make_room(self) -> None:
+        """For more clusters than the default resource group of a small machine holds."""
+        amounts = {"cpu": 100, "memory_gib": 100}
+        self.post("/resource-packages", {"name": ROOMY, "capacity": amounts})
+        self.post("/resource-groups", {"name": ROOMY, "resource_package": ROOMY, "quota": amounts})
+
     def add_cluster(self, name: str, *, head_gib: float) -> None:
         """Ask for a head and one worker; `wait_for_cluster` says when they are there."""
         head = {"cpu": 1, "memory_gib": head_gib}
         workers = [{"name": "w1", "cpu": 1, "memory_gib": 2}]
-        self.post("/clusters", {"name": name, "kind": "managed", "head": head, "worker_groups": workers})
+        body = {"name": name, "head": head, "worker_groups": workers}
+        self.post("/clusters", {**body, "resource_package": ROOMY, "resource_group": ROOMY})
         self.post(f"/clusters/{name}/start")
 
     def wait_for_cluster(self, name: str) -> Endpoint:
@@ -102,6 +110,7 @@ def service(database_url: str = "") -> Iterator[Service]:
         found = Service(state_dir, process, wait_for(address, START_TIMEOUT_S, "the service"))
         ending.callback(found.http.close)
         ending.callback(found.end_clusters)
+        found.make_room()
         yield found
 
 

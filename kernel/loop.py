@@ -28,6 +28,7 @@ OutcomeT = TypeVar("OutcomeT")
 log = structlog.get_logger()
 
 MAX_BACKOFF_S = 30.0
+MANY_FAILURES = 3
 MAX_REST_S = 1.0
 
 
@@ -132,6 +133,7 @@ class Loop:
     ) -> None:
         self.reconciler = reconciler
         self.last_error: str | None = None
+        self._failed_in_row = 0
         """Its kind alone, since whoever asks may see it; the log has the rest."""
         self._database = database
         self._clock = clock
@@ -146,6 +148,11 @@ class Loop:
         self._next_list = 0.0
         self._moved = 0.0
         """When a look began or ended last."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Nothing has succeeded for several looks."""
+        return self._failed_in_row >= MANY_FAILURES
 
     @property
     def lag_s(self) -> float:
@@ -230,7 +237,9 @@ class Loop:
         start = time.monotonic()
         try:
             again = await self._step(key)
-            self._failures.pop(key, None)
+            self._failed_in_row = 0
+            if self._failures.pop(key, None):
+                self.last_error = None
             await asyncio.sleep(min(self.reconciler.rest * (time.monotonic() - start), MAX_REST_S))
         except Superseded:
             again = self._back_off_s(key, free=1)
@@ -266,6 +275,7 @@ class Loop:
     def _note_failure(self, key: str, error: Exception) -> float:
         pause_s = self._back_off_s(key)
         self.last_error = type(error).__name__
+        self._failed_in_row += 1
         log.error("step_failed", loop=self.reconciler.name, key=key, failures=self._failures[key], exc_info=error)
         return pause_s
 

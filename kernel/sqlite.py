@@ -12,12 +12,16 @@ import aiosqlite
 
 
 async def connect(path: str) -> "Connection":
-    connection = Connection(lambda: sqlite3.connect(path, check_same_thread=False), iter_chunk_size=64)
+    connection = Connection(lambda: sqlite3.connect(path, check_same_thread=False))
     await connection
     return connection
 
 
 class Connection(aiosqlite.Connection):
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=64)
+        self._thread.daemon = True  # it shall not keep a process alive that fails
+
     _begin: str | None = None
     _is_open = False
     """Known here without asking the thread. Cleared only when it is sure: a rollback too many does no harm."""

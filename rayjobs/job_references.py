@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster_groups.check import check_name
+from cluster_groups.check import check_name, warnings_about_image
 from cluster_groups.decide.quota import beyond_quota
-from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.cluster import LOCAL, ClusterState
 from cluster_groups.store import clusters, groups, resources
-from kernel.actor import Actor
+from kernel.actor import EVERY, Actor
 from kernel.errors import Conflict, Denied, NotFound, Problem, problem
 from kernel.ids import looks_like_id
 from kernel.resources import Resources
@@ -24,11 +24,8 @@ TOP_FOLDER = "SINGLE_TOP_FOLDER"
 
 @dataclass(slots=True)
 class Findings:
-    """`resource_package` is the one that runs of the job will use, as far as that is known beforehand."""
-
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    resource_package: str | None = None
 
     def add_missing(self, kind: str, ref: str, pointer: str) -> None:
         self.errors.append(problem("REFERENCE_NOT_FOUND", pointer, kind=kind, ref=ref))
@@ -42,11 +39,25 @@ async def check_opened(session: AsyncSession, actor: Actor, spec: JobSpec) -> No
         raise Conflict("SERVICE_NOT_OPENED")
 
 
-def check_grant(actor: Actor, findings: Findings) -> None:
-    """A cluster group is itself the grant: whoever made it let its users in to all members."""
-    used = findings.resource_package
-    if used is not None and not actor.may_use_package(used):
-        raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=used, user=actor.user)
+async def check_grant(session: AsyncSession, actor: Actor, spec: JobSpec) -> None:
+    """Asked when a job is saved and at every run: a grant may have been withdrawn since (R38)."""
+    if EVERY in actor.resource_packages:
+        return
+    for used in sorted(await _packages_used(session, spec)):
+        if not actor.may_use_package(used):
+            raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=used, user=actor.user)
+
+
+async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str]:
+    """Of a group those of all its members: which one a run goes to is not known beforehand."""
+    if spec.run_mode is RunMode.ON_DEMAND:
+        return {spec.resource_package or ""}
+    names = {spec.cluster}
+    if spec.run_mode is RunMode.CLUSTER_GROUP:
+        groups_there = [one for one in await groups.every(session) if one.name == spec.cluster_group]
+        names = {member.cluster for group in groups_there for member in group.members}
+    found = [await clusters.reference(session, name) for name in sorted(filter(None, names))]
+    return {one.resource_package for one in found if one and one.resource_package}
 
 
 async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
@@ -54,6 +65,7 @@ async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
     if spec.retry.max_attempts > 1:  # retries come with the queue; until then nobody shall count on them
         findings.warnings.append(problem("RETRY_NOT_APPLIED", "/retry/max_attempts"))
     if spec.run_mode is RunMode.ON_DEMAND:
+        findings.warnings += warnings_about_image(spec.image, LOCAL)  # the one backend there is today
         await _check_resources(session, spec, findings)
     elif spec.run_mode is RunMode.CLUSTER:
         await _check_cluster(session, spec.cluster or "", findings)
@@ -67,7 +79,6 @@ async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
 
 async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findings) -> None:
     package, name = spec.resource_package or "", spec.resource_group or ""
-    findings.resource_package = package
     if package not in await resources.package_names(session):
         findings.add_missing("resource_package", package, "/resource_package")
     group = await resources.group_named(session, name) if _is_name(name) else None
@@ -86,7 +97,6 @@ async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -
         findings.add_missing("cluster", name, "/cluster")
         return
     cluster = clusters.cluster_of(await clusters.find(session, name))
-    findings.resource_package = cluster.resource_package
     if cluster.state is not ClusterState.RUNNING:
         findings.warnings.append(problem("TARGET_NOT_RUNNING", "/cluster", cluster=name, state=str(cluster.state)))
 

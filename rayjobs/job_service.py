@@ -59,7 +59,7 @@ class JobService:
         raise_problems(check_job(spec, self._uris, origin))
         findings = await check_references(session, spec)
         raise_problems(findings.errors)
-        check_grant(actor, findings)
+        await check_grant(session, actor, spec)
         if await job_store.names_taken(session, [spec.name]):
             raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=spec.name)
         job = Job(

@@ -10,12 +10,14 @@ from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.actor import SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
 from kernel.db import guarded_update
-from kernel.errors import Conflict, Denied, InvalidInput
+from kernel.errors import Conflict, InvalidInput
 from kernel.events import audit, record
 from kernel.ids import new_id
 from kernel.loop import Hints
 from kernel.states import move
 from rayjobs import run_store
+from rayjobs.job_check import MAX_SECONDS
+from rayjobs.job_references import check_grant
 from rayjobs.job_service import JobService
 from rayjobs.model.job import JobSpec, Origin, RunMode
 from rayjobs.model.run import (
@@ -85,7 +87,7 @@ class RunService:
         spec = request.spec
         _check_submission(request)
         cluster = await self._find_cluster(session, spec.cluster) if spec.cluster else None
-        _check_grant(actor, spec.resource_package or (cluster.resource_package if cluster else None))
+        await check_grant(session, actor, spec)
         row = RunRow(
             id=run_id,
             created_at=now,
@@ -178,20 +180,14 @@ class RunService:
         await session.refresh(row)
 
 
-def _check_grant(actor: Actor, resource_package: str | None) -> None:
-    """Asked at every run: a grant may have been withdrawn since the job was saved (R38)."""
-    if resource_package is not None and not actor.may_use_package(resource_package):
-        raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=resource_package, user=actor.user)
-
-
 def _check_submission(request: RunRequest) -> None:
     if request.priority is not None:
         if request.spec.run_mode is not RunMode.ON_DEMAND:
             mode = str(request.spec.run_mode)
             raise InvalidInput("FIELD_NOT_FOR_MODE", pointer="/priority", field="priority", run_mode=mode)
         _check_priority(request.priority)
-    if request.max_wait_s is not None and request.max_wait_s < 1:
-        raise InvalidInput("VALUE_OUT_OF_RANGE", pointer="/max_wait_s", field="max_wait_s", minimum=1)
+    if request.max_wait_s is not None and not 1 <= request.max_wait_s <= MAX_SECONDS:
+        raise InvalidInput("MAX_WAIT_OUT_OF_RANGE", pointer="/max_wait_s", minimum=1, maximum=MAX_SECONDS)
 
 
 def _check_priority(priority: int) -> None:

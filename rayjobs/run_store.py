@@ -134,13 +134,9 @@ async def live_runs_on(session: AsyncSession, cluster_id: str) -> list[str]:
 
 
 async def settling_on(session: AsyncSession, cluster_id: str) -> list[str]:
-    """Attempts that are over and still have something on the cluster: a log to be read, a record to be cleared."""
-    clearing = (AttemptRow.state == AttemptState.RELEASING) & (RunRow.run_mode != RunMode.ON_DEMAND)
-    statement = (
-        select(AttemptRow.id)
-        .join(RunRow, RunRow.id == AttemptRow.run_id)
-        .where(AttemptRow.cluster_id == cluster_id, (AttemptRow.state == AttemptState.COLLECTING) | clearing)
-    )
+    """Attempts that are over and whose log is still being read from the cluster."""
+    collecting = AttemptRow.state == AttemptState.COLLECTING
+    statement = select(AttemptRow.id).where(AttemptRow.cluster_id == cluster_id, collecting)
     return sorted(await session.scalars(statement))
 
 

@@ -23,7 +23,10 @@ class Packed:
 
 
 def pack_folder(folder: Path, target: Path) -> Packed:
-    """Links to files are followed; links to folders and what is no regular file stay out."""
+    """Links to files inside the folder are followed; other links, and what is no regular file, stay out.
+
+    A package can be read by everybody with a token.
+    """
     left_out: list[str] = []
     count = 0
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -37,9 +40,13 @@ def _files(folder: Path, left_out: list[str]) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         refused = [name for name in folders if name in _NEVER or Path(parent, name).is_symlink()]
         folders[:] = sorted(set(folders) - set(refused))
-        odd = [name for name in files if not Path(parent, name).is_file()]
+        odd = [name for name in files if not _is_inside(Path(parent, name), folder)]
         left_out += [str(Path(parent, name)) for name in refused + odd]
         yield from (Path(parent, name) for name in sorted(set(files) - set(odd)))
+
+
+def _is_inside(file: Path, folder: Path) -> bool:
+    return file.is_file() and (not file.is_symlink() or file.resolve().is_relative_to(folder.resolve()))
 
 
 def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:

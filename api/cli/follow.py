@@ -5,6 +5,7 @@ output is the resource's, and the log moves over.
 """
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from api.client.runs import PAGE_BYTES
 from api.client.watch import Changed, Event, Interrupted, LogCutShort, LogText, Resumed, is_final
 
 _LAST_LINES = 20
+_LOG_PATIENCE_S = 5.0
+_LOG_PAUSE_S = 0.2
 _LONGEST_LINE = 2**20
 """A line that never ends must not fill the memory."""
 
@@ -203,7 +206,19 @@ def follow_command(run_id: str, follower: RunFollower) -> str:
 def _tell_last_lines(session: Session, run: Json) -> None:
     if not run.get("attempts"):
         return
-    text, _ = tail(log_pages(session, run["id"], attempt=None, offset=0), _LAST_LINES)
+    text, _ = tail(_whole_log(session, run["id"]), _LAST_LINES)
     if text.strip():
         session.tell("last_lines")
         click.echo(EscapeFilter(colours=False).feed(text).rstrip("\n"), err=True)
+
+
+def _whole_log(session: Session, run_id: str) -> Iterator[Json]:
+    """A run ends a moment before the rest of its log is there."""
+    deadline = time.monotonic() + _LOG_PATIENCE_S
+    offset, complete = 0, False
+    while not complete and time.monotonic() < deadline:
+        for page in log_pages(session, run_id, attempt=None, offset=offset):
+            yield page
+            offset, complete = page["next_offset"], page["complete"]
+        if not complete:
+            time.sleep(_LOG_PAUSE_S)

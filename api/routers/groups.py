@@ -1,6 +1,8 @@
 """`/cluster-groups` and their policies (api.md §6)."""
 
-from fastapi import Response
+from typing import Annotated
+
+from fastapi import Path, Response
 
 from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
@@ -72,6 +74,6 @@ async def list_policy_revisions(ref: str, call: Reading, page: Paging) -> PageOu
 
 
 @router.get("/cluster-groups/{ref}/policy/revisions/{number}")
-async def get_policy_revision(ref: str, number: int, call: Reading) -> PolicyRevisionOut:
+async def get_policy_revision(ref: str, number: Annotated[int, Path(le=2**31 - 1)], call: Reading) -> PolicyRevisionOut:
     async with call.read() as session:
         return PolicyRevisionOut.of(await call.services.groups.revision(session, ref, number))

@@ -17,12 +17,18 @@ from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_attempt, read_page
 
 MAX_PAGE_BYTES = 8 * 2**20
+MAX_OFFSET = 2**53
+MAX_NUMBER = 2**31 - 1
 
 router = v1_router("runs")
 
 
 async def existing_log(
-    run_id: str, call: Reading, task_group: str | None = None, task: int | None = None, attempt: int | None = None
+    run_id: str,
+    call: Reading,
+    task_group: str | None = None,
+    task: Annotated[int | None, Query(ge=0, le=MAX_NUMBER)] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_NUMBER)] = None,
 ) -> WhichLog:
     """404 before a stream begins."""
     which = WhichLog(task_group=task_group, task=task, attempt=attempt)
@@ -39,7 +45,7 @@ async def get_log(
     run_id: str,
     call: Reading,
     which: Which,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0,
     limit_bytes: Annotated[int, Query(ge=1, le=MAX_PAGE_BYTES)] = 2**20,
 ) -> LogChunk:
     async with call.read() as session:
@@ -51,9 +57,9 @@ async def get_log(
 
 @router.get("/runs/{run_id}/logs/stream", response_class=EventSourceResponse)
 async def stream_log(
-    run_id: str, call: Reading, which: Which, since: ResumeFrom, offset: Annotated[int, Query(ge=0)] = 0
+    run_id: str, call: Reading, which: Which, since: ResumeFrom, offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in follow_log(call.services, run_id, which, since or str(offset)):
+    async for event in follow_log(call.services, run_id, which, offset if since is None else since):
         yield event
 
 

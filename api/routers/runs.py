@@ -8,7 +8,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
-from api.run_stream import Changes, follow_changes
+from api.run_stream import follow_changes
 from api.schemas.base import PageOut
 from api.schemas.runs import EventOut, ExplanationOut, Items, QueueRow, RunCreate, RunEdit, RunOut, TaskOut
 from api.streaming import ResumeFrom
@@ -77,7 +77,7 @@ async def show_queue(ref: str, call: Reading) -> Items:
 
 @router.get("/runs/stream", response_class=EventSourceResponse)
 async def stream_runs(call: Reading, since: ResumeFrom) -> AsyncIterator[ServerSentEvent]:
-    async for event in follow_changes(call.services, Changes.after(since)):
+    async for event in follow_changes(call.services, since):
         yield event
 
 

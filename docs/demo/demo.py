@@ -28,8 +28,9 @@ ENTRYPOINT = "python main.py --config config.yaml"
 HEAD = "cpu=1,memory_gib=2"
 WORKERS = "name=w,cpu=1,memory_gib=2,min_instances=2,max_instances=2"
 POOL = ("--resource-package", "default", "--resource-group", "default")
-START_TIMEOUT_S = 30
+START_TIMEOUT_S = 60
 GONE_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 180
 BAR_CELLS = 40
 LINE_CELLS = 110
 
@@ -48,7 +49,7 @@ def main() -> int:
         with ExitStack() as ending:
             succeeded = list(show(start_service(ending), ending))
     except (DemoFailed, KeyboardInterrupt) as error:
-        say(f"\n{red('The demo failed:')} {error or 'interrupted'}")
+        say(f"\n{red('The demo failed:')} {str(error) or 'interrupted'}")
         return 1
     say(f"\n{sum(succeeded)} of {len(succeeded)} runs succeeded, in {time.monotonic() - started:.0f} s.")
     say("Nothing of it is left on this machine.")
@@ -81,7 +82,7 @@ def run_job(muster: "CommandLine", job: str, package: str, *target: str) -> bool
     muster("job", "create", job, *target, "--package", package, "--entrypoint", ENTRYPOINT)
     run_id = muster("run", "submit", job).strip()
     say(f"  {run_id}")
-    muster.watch("run", "wait", run_id)
+    muster.watch("run", "wait", run_id, "--timeout", str(RUN_TIMEOUT_S))
     wait_until(lambda: is_released(muster.look("run", "show", run_id)), GONE_TIMEOUT_S, f"{run_id} was not released")
     prompt("muster", "run", "show", run_id)
     run = muster.look("run", "show", run_id)
@@ -178,12 +179,15 @@ def start_service(ending: ExitStack) -> CommandLine:
     wait_until(lambda: " on http://" in output.read_text() or process.poll() is not None, START_TIMEOUT_S, "no start")
     first_line = output.read_text().partition("\n")[0]
     if process.poll() is not None:
-        raise DemoFailed(output.read_text())
+        raise DemoFailed("the service did not start")
     say(f"  {first_line}")
     return CommandLine(environment={**service, "MUSTER_ADDRESS": first_line.rpartition(" ")[2]})
 
 
 def stop_service(process: subprocess.Popen[bytes], state_dir: Path) -> None:
+    if process.poll() is not None:
+        say(red(f"The service ended by itself ({process.returncode}). The end of its log:"))
+        say("\n".join((state_dir / "serve.log").read_text().splitlines()[-10:]))
     process.terminate()
     try:
         process.wait(timeout=30)

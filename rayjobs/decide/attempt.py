@@ -22,6 +22,8 @@ COLLECT_PATIENCE_S = 60.0
 """How long an unreachable cluster is asked for the rest of a log before the log is closed without it."""
 STOP_AGAIN_S = 20.0
 """After the grace and this, Ray is asked to stop again at every look."""
+FORGET_AFTER_S = 3.0
+"""Ray writes a job's record once more when its supervisor has left; a record deleted before that comes back FAILED."""
 CONTENT_REFUSED = frozenset({400, 413, 422})
 """Statuses that speak of what was sent; other refusals are no fault of the user's."""
 
@@ -107,6 +109,8 @@ def advance(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Cha
 
 def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) -> float | None:
     """Seconds until the next look. A young job is looked at often, an old one every few seconds."""
+    if change.state is AttemptState.RELEASING and not view.cluster_is_own:
+        return FORGET_AFTER_S
     if change.state is not None:
         return 0.0 if change.state is not AttemptState.ENDED else None
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:

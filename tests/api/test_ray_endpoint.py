@@ -173,7 +173,7 @@ class TestIds:
 class TestTargets:
     async def test_by_default_a_cluster_of_its_own(self, world: RayWorld) -> None:
         async with world.client(address="/ray") as client:
-            assert (await submit(client, entrypoint_num_cpus=3.5, entrypoint_memory=5 * 2**30)).status_code == 200
+            assert (await submit(client, entrypoint_num_cpus=2.5, entrypoint_memory=3 * 2**30)).status_code == 200
             spec = await world.spec_of("s1", "default")
             assert [one["submission_id"] for one in (await client.get("/api/jobs/")).json()] == ["s1"]
         assert (spec.run_mode, spec.resource_group, spec.resource_package) == (
@@ -182,7 +182,7 @@ class TestTargets:
             "default",
         )
         (worker,) = spec.worker_groups
-        assert (worker.cpu, worker.memory_gib, worker.gpu) == (4, 5, 0)
+        assert (worker.cpu, worker.memory_gib, worker.gpu) == (3, 3, 0)
 
     async def test_the_default_may_be_set(self, database_url: str, tmp_path: Path) -> None:
         async with (

@@ -9,7 +9,7 @@ from fastapi.sse import ServerSentEvent
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api import run_stream
-from api.run_stream import Changes, follow_changes
+from api.run_stream import follow_changes
 from api.wiring import Services
 from kernel.events import record
 from tests.builders.job_world import World
@@ -45,7 +45,7 @@ async def test_a_run_is_told_once_for_all_that_is_new(services: Services) -> Non
     async with services.database.write() as session:
         for run in (second, first, first):
             change(session, run)
-    stream = follow_changes(services, Changes.after("0"))
+    stream = follow_changes(services, 0)
     told = [await told_next(stream) for _ in range(2)]
     assert [event.data.id for event in told] == [second, first]
     async with services.database.write() as session:
@@ -53,7 +53,7 @@ async def test_a_run_is_told_once_for_all_that_is_new(services: Services) -> Non
     last = await told_next(stream)
     assert last.data.id == second
     await stream.aclose()  # type: ignore[attr-defined]  # a generator
-    resumed = follow_changes(services, Changes.after(last.id))
+    resumed = follow_changes(services, int(last.id))
     again = [await told_next(resumed) for _ in range(2)]
     assert {event.data.id for event in again} == {first, second}
     assert {event.id for event in again} == {last.id}
@@ -64,7 +64,7 @@ async def test_a_run_is_told_once_for_all_that_is_new(services: Services) -> Non
 async def test_what_is_committed_late_is_told_late(services: Services) -> None:
     """Numbers are given out before commits, so one may appear after a higher one."""
     first, second = await two_runs(services)
-    stream = follow_changes(services, Changes.after("0"))
+    stream = follow_changes(services, 0)
     assert {(await told_next(stream)).data.id for _ in range(2)} == {first, second}
     async with services.database.write() as slow:
         change(slow, first)

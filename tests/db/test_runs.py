@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cluster_groups.model.cluster import ClusterRef
+from cluster_groups.model.group import Member
 from kernel.db import Database, guarded_update
 from kernel.errors import Conflict, Denied, InvalidInput, NotFound
 from kernel.loop import Hints
@@ -18,11 +19,11 @@ from rayjobs.run_service import RunService
 from rayjobs.run_store import RunFilter
 from rayjobs.tables import AttemptRow, RunRow
 from tests.builders.job_world import ANN, BOB, OPS, TickingClock, World, make_world
-from tests.builders.targets import NOW
+from tests.builders.targets import NOW, store_cluster, store_cluster_group
 
 
 async def find_cluster(_session: object, _name: str) -> ClusterRef:
-    return ClusterRef(id="clu_1", resource_package="other")
+    return ClusterRef(id="clu_1", resource_package=None)
 
 
 class Bench:
@@ -81,7 +82,12 @@ class TestSubmit:
         assert (row.priority, row.max_wait_s) == (9, 60)
 
     @pytest.mark.parametrize(
-        ("options", "code"), [({"priority": 10}, "PRIORITY_OUT_OF_RANGE"), ({"max_wait_s": 0}, "VALUE_OUT_OF_RANGE")]
+        ("options", "code"),
+        [
+            ({"priority": 10}, "PRIORITY_OUT_OF_RANGE"),
+            ({"max_wait_s": 0}, "MAX_WAIT_OUT_OF_RANGE"),
+            ({"max_wait_s": 2**31}, "MAX_WAIT_OUT_OF_RANGE"),
+        ],
     )
     async def test_bounds(self, bench: Bench, options: dict[str, int], code: str) -> None:
         job = (await bench.world.create(bench.world.on_demand())).job
@@ -101,11 +107,16 @@ class TestSubmit:
             await bench.service.run_job(session, OPS, job.id)
 
     async def test_a_grant_withdrawn_since_the_job_was_saved(self, bench: Bench) -> None:
-        shared = (await bench.world.create(bench.world.shared())).job
+        async with bench.database.write() as session:
+            await store_cluster(session, "dear", resource_package="other")
+            await store_cluster_group(session, "g1", Member(cluster="dear"))
+        shared = (await bench.world.create(bench.world.shared(cluster="dear"))).job
+        spec = bench.world.shared(name="group", run_mode=RunMode.CLUSTER_GROUP, cluster=None, cluster_group="g1")
+        group = (await bench.world.create(spec)).job
         on_demand = (await bench.world.create(bench.world.on_demand(name="own"))).job
         poorer = replace(ANN, resource_packages=("third",))
         async with bench.database.write() as session:
-            for job in (shared, on_demand):
+            for job in (shared, group, on_demand):
                 with pytest.raises(Denied, match="RESOURCE_PACKAGE_DENIED"):
                     await bench.service.run_job(session, poorer, job.id)
 
@@ -193,7 +204,7 @@ class TestQueue:
                 (await session.get_one(AttemptRow, attempt_id)).state = state
             async with bench.database.read() as session:
                 seen.append(await run_store.settling_on(session, "clu_1"))
-        assert seen == [[], [attempt_id], [attempt_id], []]
+        assert seen == [[], [attempt_id], [], []]
 
 
 class TestPages:
