@@ -25,6 +25,12 @@ def _ray_target(value: str | None) -> str | None:
     return value
 
 
+def _known_database(value: SecretStr) -> SecretStr:
+    if value.get_secret_value().split(":")[0] not in {"", "sqlite", "postgresql"}:
+        raise ValueError("must begin with sqlite:/// or postgresql://")
+    return value
+
+
 def _fernet_key(value: SecretStr | None) -> SecretStr | None:
     if value is not None:
         Fernet(value.get_secret_value())  # its own ValueError says what a key looks like
@@ -42,7 +48,7 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback lets others in.")
     port: int = Field(default=8266, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    database_url: SecretStr = Field(
+    database_url: Annotated[SecretStr, AfterValidator(_known_database)] = Field(
         default=SecretStr(""),
         description="`postgresql://user:password@host/name`, `sqlite:///path`; by default `muster.db` there.",
     )

@@ -67,7 +67,7 @@ def _base(target: Target, asked: SubmitRequest) -> JobSpec:
         run_mode=RunMode.ON_DEMAND,
         resource_package=DEFAULT,
         resource_group=DEFAULT,
-        head=NodeSpec(),
+        head=NodeSpec(cpu=1, memory_gib=2),
         worker_groups=(_worker(asked),),
         entrypoint="",
     )

@@ -182,7 +182,7 @@ class TestTargets:
             "default",
         )
         (worker,) = spec.worker_groups
-        assert (worker.cpu, worker.memory_gib, worker.gpu) == (3, 3, 0)
+        assert (worker.cpu, worker.memory_gib, worker.gpu) == (3, 4, 0)
 
     async def test_the_default_may_be_set(self, database_url: str, tmp_path: Path) -> None:
         async with (
