@@ -24,6 +24,7 @@ from api.texts import Language, language_of
 from api.wiring import Services
 from kernel.actor import Actor
 from kernel.paging import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
+from kernel.together import Unit
 
 _NO_REVISION = 0
 """Revisions count from 1: a tag of no resource's matches none."""
@@ -69,6 +70,23 @@ class Call:
                     raise _NothingStored
                 if key:
                     await idempotency.keep(session, key, self._answer, self._kept)
+
+    async def write_together(self, unit: Unit[Response]) -> Response:
+        """Like `write()`, sharing the transaction of what else comes now. `unit` may have to be done a second time."""
+        if self.dry_run:
+            async with self.write() as session:
+                return await unit(session)
+        key = await self._key(None)
+
+        async def whole(session: AsyncSession) -> Response:
+            if key:
+                await idempotency.reserve(session, key, self.services.clock.now())
+            answer = await unit(session)
+            if key:
+                await idempotency.keep(session, key, self._answer, self._kept)
+            return answer
+
+        return await self.services.database.write_together(whole)
 
     def created(
         self, out: BaseModel, location: str, *, revision: int | None = None, kept: BaseModel | None = None

@@ -20,6 +20,7 @@ from sqlalchemy.types import TypeDecorator
 
 from kernel import sqlite
 from kernel.errors import Unavailable
+from kernel.together import Result, Together, Unit
 
 _KEYS_AT_ONCE = 1000
 _to_json = partial(json.dumps, ensure_ascii=False)
@@ -87,6 +88,7 @@ class Database:
             self._reader = _sqlite_engine(self.url, begin="BEGIN", pool_size=4)
         else:
             self._writer = self._reader = _engine(self.url, pool_size=10, max_overflow=10, pool_pre_ping=True)
+        self._together = Together(self.write)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -105,6 +107,10 @@ class Database:
                 yield session
             for callback in session.info.get("after_commit", ()):
                 callback()
+
+    async def write_together(self, unit: Unit[Result]) -> Result:
+        """Like `write()`, sharing the transaction of what else comes now. `unit` may have to be done a second time."""
+        return await self._together.do(unit)
 
     async def ping(self) -> None:
         try:

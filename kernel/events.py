@@ -1,9 +1,10 @@
 """Timeline and audit rows, written in the transaction of the change they tell about."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index
+from sqlalchemy import Index, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -46,6 +47,18 @@ def record(
     session: AsyncSession, target_id: str, type_: str, *, at: datetime, actor: str = SYSTEM, **params: Any
 ) -> None:
     session.add(EventRow(at=at, target_id=target_id, type=type_, actor=actor, params=params))
+
+
+async def record_many(
+    session: AsyncSession, type_: str, told: Mapping[str, Mapping[str, Any]], *, at: datetime
+) -> None:
+    """What Muster did to many at once, in one statement; `told` has the params by target."""
+    rows = [
+        {"at": at, "target_id": target_id, "type": type_, "actor": SYSTEM, "params": dict(params)}
+        for target_id, params in told.items()
+    ]
+    if rows:
+        await session.execute(insert(EventRow), rows)
 
 
 def audit(

@@ -60,7 +60,7 @@ class JobService:
         findings = await check_references(session, spec)
         raise_problems(findings.errors)
         await check_grant(session, actor, spec)
-        if await job_store.names_taken(session, [spec.name]):
+        if origin is Origin.API and await job_store.names_taken(session, [spec.name]):
             raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=spec.name)
         job = Job(
             id=job_id,

@@ -48,14 +48,13 @@ async def find_row(session: AsyncSession, ref: str) -> JobRow:
 
 
 async def find(session: AsyncSession, ref: str, *, for_run: bool = False) -> Job:
-    """At its current revision. `for_run` keeps it from being deleted until the new run is stored."""
-    statement = select(JobRow, JobRevisionRow.spec).join(JobRevisionRow, _CURRENT).where(_is(ref))
-    if for_run:
-        statement = statement.with_for_update(read=True, of=JobRow)
-    found = (await session.execute(statement)).one_or_none()
-    if found is None:
-        raise _not_found(ref)
-    return _job(*found)
+    """At its current revision. `for_run` keeps it as it is until the new run is stored."""
+    if not for_run:
+        return await _find(session, ref)
+    held: dict[str, Job] = session.info.setdefault("held_jobs", {})  # many runs of one job share a transaction
+    if ref not in held:
+        held[ref] = await _find(session, ref, held=True)
+    return held[ref]
 
 
 async def load(session: AsyncSession, rows: Sequence[JobRow]) -> list[Job]:
@@ -144,6 +143,16 @@ async def update(session: AsyncSession, row: JobRow, job: Job, *, at: datetime, 
 
 async def mark_deleted(session: AsyncSession, row: JobRow, at: datetime) -> None:
     await _guarded(session, row, deleted_at=at)
+
+
+async def _find(session: AsyncSession, ref: str, *, held: bool = False) -> Job:
+    statement = select(JobRow, JobRevisionRow.spec).join(JobRevisionRow, _CURRENT).where(_is(ref))
+    if held:
+        statement = statement.with_for_update(read=True, of=JobRow)
+    found = (await session.execute(statement)).one_or_none()
+    if found is None:
+        raise _not_found(ref)
+    return _job(*found)
 
 
 def _is(ref: str) -> ColumnElement[bool]:

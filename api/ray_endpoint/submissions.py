@@ -31,21 +31,24 @@ async def submit(services: Services, actor: Actor, target: Target, asked: Submit
         if not await services.ray_uploads.has(actor.user, name):
             raise Malformed("RAY_UPLOAD_MISSING", pointer="/runtime_env", name=name)
     client_id = asked.client_id or new_id()
+
+    async def store(session: AsyncSession) -> None:
+        if asked.client_id and await session.scalar(_by_id(target, client_id)):
+            raise id_is_taken(client_id)
+        spec = job_spec(target, asked, await _stored(services, session, actor, target))
+        job = (await services.jobs.create(session, actor, spec, origin=Origin.RAY_JOBS)).job
+        request = RunRequest(
+            job_id=job.id,
+            job_revision=job.revision,
+            spec=job.spec,
+            origin=Origin.RAY_JOBS,
+            target=str(target),
+            client_id=client_id,
+        )
+        await services.runs.submit(session, actor, request)
+
     try:
-        async with services.database.write() as session:
-            if await session.scalar(_by_id(target, client_id)):
-                raise id_is_taken(client_id)
-            spec = job_spec(target, asked, await _stored(services, session, actor, target))
-            job = (await services.jobs.create(session, actor, spec, origin=Origin.RAY_JOBS)).job
-            request = RunRequest(
-                job_id=job.id,
-                job_revision=job.revision,
-                spec=job.spec,
-                origin=Origin.RAY_JOBS,
-                target=str(target),
-                client_id=client_id,
-            )
-            await services.runs.submit(session, actor, request)
+        await services.database.write_together(store)
     except IntegrityError as error:  # the same id came twice at the same moment
         raise id_is_taken(client_id) from error
     return client_id

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
@@ -22,13 +23,13 @@ router = v1_router("runs")
 
 @router.post("/jobs/{ref}/runs", status_code=201, response_model=RunOut)
 async def submit_run(ref: str, call: Creating, body: RunCreate | None = None) -> Response:
-    body = body or RunCreate()
-    async with call.write() as session:
-        row = await call.services.runs.run_job(
-            session, call.actor, ref, priority=body.priority, max_wait_s=body.max_wait_s
-        )
-        out = RunOut.of(report_new(row), call.language)
-        return call.created(out, f"/runs/{row.id}")
+    asked = (body or RunCreate()).model_dump()
+
+    async def submit(session: AsyncSession) -> Response:
+        row = await call.services.runs.run_job(session, call.actor, ref, **asked)
+        return call.created(RunOut.of(report_new(row), call.language), f"/runs/{row.id}")
+
+    return await call.write_together(submit)
 
 
 @router.post("/jobs/{ref}/explain")

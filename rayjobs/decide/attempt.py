@@ -36,6 +36,8 @@ class Do(StrEnum):
     STOP = "stop"
     COLLECT = "collect"
     RELEASE = "release"
+    WAIT = "wait"
+    """Too early for what comes next."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +106,13 @@ def advance(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Cha
         return _after_look(view, seen.job, now)
     if action.do is Do.COLLECT:
         return Change(state=AttemptState.RELEASING) if seen.done else Change()
-    return _after_release(view, seen)
+    return _after_release(view, seen) if action.do is Do.RELEASE else Change()
 
 
 def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) -> float | None:
     """Seconds until the next look. A young job is looked at often, an old one every few seconds."""
-    if change.state is AttemptState.RELEASING and not view.cluster_is_own:
-        return FORGET_AFTER_S
+    if action.do is Do.WAIT:
+        return max(0.0, FORGET_AFTER_S - (now - view.state_since).total_seconds())
     if change.state is not None:
         return 0.0 if change.state is not AttemptState.ENDED else None
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:
@@ -177,10 +179,10 @@ def _collecting(view: AttemptView, now: datetime) -> Action:
 
 
 def _releasing(view: AttemptView, now: datetime) -> Action:
-    del now
     if view.cluster is None or (not view.cluster_is_own and view.cluster_is_gone):
         return Action(do=Do.PROCEED, to=AttemptState.ENDED)
-    return Action(do=Do.RELEASE)
+    too_early = now - view.state_since < timedelta(seconds=FORGET_AFTER_S)
+    return Action(do=Do.WAIT if too_early and not view.cluster_is_own else Do.RELEASE)
 
 
 def _nothing(view: AttemptView, now: datetime) -> None:

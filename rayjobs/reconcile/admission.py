@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Cluster
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.db import guarded_update, guarded_updates
 from kernel.errors import Conflict
-from kernel.events import record
+from kernel.events import record, record_many
 from kernel.loop import Hints, Reconciler, Superseded
 from kernel.states import move
 from rayjobs import run_store
@@ -124,7 +124,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         return made
 
     async def _wait(self, session: AsyncSession, waits: Sequence[Wait], now: datetime) -> None:
-        """One statement for all that wait for the same: a burst has hundreds of them."""
+        """Few statements for many runs: a burst has hundreds that wait for the same."""
         alike: dict[tuple[int, RunState, str], list[Wait]] = {}
         for wait in waits:
             condition = json.dumps(run_store.condition_to_json(_condition(wait, now)))
@@ -132,16 +132,9 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         for (version, state, condition), group in alike.items():
             values = {"state": state, "condition": json.loads(condition)}
             written = await guarded_updates(session, RunRow, [wait.run.id for wait in group], version, **values)
-            for wait in group:
-                if wait.run.id in written:
-                    self._tell_waiting(session, wait, now)
-
-    def _tell_waiting(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
-        run, reason = wait.run, wait.reason
-        self._hints.send(session, RUN_NEWS, run.id)
-        if run.condition is None or run.condition.code != reason.code:
-            record(session, run.id, "WAITING", at=now, code=reason.code, params=dict(reason.params))
-            _keep_decision(session, run, wait.decision, now)
+            for run_id in written:
+                self._hints.send(session, RUN_NEWS, run_id)
+            await _tell(session, [wait for wait in group if wait.run.id in written and _begins(wait)], now)
 
     async def _give_up(self, session: AsyncSession, give_up: GiveUp, now: datetime) -> None:
         run, end = give_up.run, give_up.end
@@ -163,10 +156,22 @@ def _condition(wait: Wait, now: datetime) -> Condition:
     return Condition(code=reason.code, owner=reason.owner, params=reason.params, since=since)
 
 
+def _begins(wait: Wait) -> bool:
+    return wait.run.condition is None or wait.run.condition.code != wait.reason.code
+
+
+async def _tell(session: AsyncSession, waits: Sequence[Wait], now: datetime) -> None:
+    told = {wait.run.id: {"code": wait.reason.code, "params": dict(wait.reason.params)} for wait in waits}
+    await record_many(session, "WAITING", told, at=now)
+    decisions = [{"run_id": one.run.id, "evaluated_at": now, "decision": dict(one.decision)} for one in waits]
+    if decisions:
+        await session.execute(insert(DecisionRow), decisions)
+
+
 def _is_news(wait: Wait) -> bool:
     """Only what tells people something new is written: not that the queue before a run has moved."""
     known = wait.run.condition
-    if wait.run.state is RunState.SUBMITTED or known is None or known.code != wait.reason.code:
+    if wait.run.state is RunState.SUBMITTED or known is None or _begins(wait):
         return True
     moving = {"drivers", "limit", "run"}
     before = {key: value for key, value in known.params.items() if key not in moving}

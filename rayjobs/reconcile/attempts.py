@@ -93,7 +93,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         view, do = plan.view, plan.action.do
         if do is Do.PROCEED:
             return Seen(done=True)
-        if do is Do.RELEASE and view.cluster_is_own:
+        if do is Do.WAIT or (do is Do.RELEASE and view.cluster_is_own):
             return Seen(done=False)
         try:
             endpoint = await self._fleet.endpoint(view.cluster_id)

@@ -6,6 +6,7 @@ from typing import Any
 
 from kernel.loop import Stage, Step
 from rayjobs.decide.admit import AdmissionPlan
+from rayjobs.decide.attempt import Do
 from rayjobs.model.run import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, AttemptState, RunState
 from rayjobs.reconcile.attempts import AttemptPlan
 
@@ -64,7 +65,7 @@ def _moves_of(step: Step) -> Iterator[Move]:
     if isinstance(step.plan, AdmissionPlan):
         yield from _moves_of_admission(step.plan)
     elif isinstance(step.plan, AttemptPlan) and step.stage is Stage.DECIDED:
-        yield from _moves_ahead(step.plan)
+        yield from () if step.plan.action.do is Do.WAIT else _moves_ahead(step.plan)
     elif isinstance(step.plan, AttemptPlan):
         view = step.plan.view
         if step.outcome.state is not None:

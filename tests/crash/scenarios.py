@@ -58,6 +58,15 @@ class Job:
         lines = [*(f"line {number}" for number in range(1, LINES + 1)), *(["done"] if to_the_end else [])]
         return "".join(f"{line}\n" for line in lines)
 
+    def read_log(self) -> str:
+        return str(self.world.get(f"/runs/{self.run_id}/logs")["data"])
+
+    def is_over(self) -> bool:
+        """The run, and its log."""
+        run = self.world.get(f"/runs/{self.run_id}")
+        has_log = not run["attempts"] or self.world.get(f"/runs/{self.run_id}/logs")["complete"]
+        return bool(run["ended_at"] and has_log)
+
     def submit(self) -> None:
         self.world.send("POST", f"/jobs/{self.name}/runs")
 

@@ -14,6 +14,7 @@ import sqlite3
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from api.settings import Settings
 from api.wiring import wire
 from cluster_groups.backends.local_state import StateFolder
 from kernel.actor import Actor, Role
+from kernel.loop import Step
 from tests.builders.leftovers import end_leftovers
 from tests.builders.waiting import wait_until
 from tests.crash.points import Point
@@ -49,13 +51,16 @@ class World:
             timeout=30,
             trust_env=False,
         )
-        self.package = ""
+        self.cluster_id = self.package = ""
+        self.settled: set[str] = set()
+        """Attempts of former cases, whose last steps may still come, and kill nobody."""
         self._server: BaseProcess | None = None
 
     def serve(self, point: Point | None = None) -> None:
         """Start a server, to die at the point; it may meet that before it is ready."""
         self.kill()
-        self._server = _forks.Process(target=_live, args=(self.settings, point, self.folder / "server.log"))
+        observer = _Executioner(point, frozenset(self.settled))
+        self._server = _forks.Process(target=_live, args=(self.settings, observer, self.folder / "server.log"))
         self._server.start()
         wait_until(lambda: self.is_dead or self._is_ready(), READY_TIMEOUT_S, self.last_words)
         assert point is not None or not self.is_dead, self.last_words()
@@ -107,9 +112,9 @@ class World:
         except httpx.TransportError:
             return {}
 
-    def create_cluster(self, name: str) -> None:
+    def create_cluster(self, name: str) -> str:
         nodes = {"head": {"cpu": 1, "memory_gib": 4}, "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}]}
-        self.post("/clusters", name=name, kind="managed", **nodes)
+        return str(self.post("/clusters", name=name, kind="managed", **nodes)["id"])
 
     def upload(self, content: str) -> str:
         packed = io.BytesIO()
@@ -123,10 +128,16 @@ class World:
         max(blobs, key=lambda blob: blob.stat().st_mtime_ns).unlink()
 
     def run_of(self, job: str) -> str:
-        """Read past any server, as there may be none."""
-        with closing(sqlite3.connect(self.settings.state_dir / "muster.db")) as database:
-            ((run_id,),) = database.execute("SELECT id FROM runs WHERE job_name = ?", [job])
+        ((run_id,),) = self._stored("SELECT id FROM runs WHERE job_name = ?", job)
         return str(run_id)
+
+    @property
+    def submissions(self) -> set[str]:
+        """All that a server ever meant to send."""
+        return {str(attempt_id) for (attempt_id,) in self._stored("SELECT id FROM attempts")}
+
+    def unsettled(self) -> list[Any]:
+        return self._stored("SELECT id, state FROM attempts WHERE state <> 'ENDED'")
 
     def stop_without_server(self, run_id: str) -> None:
         """The stop is stored, and the server that took it is gone before any of its loops saw it."""
@@ -135,12 +146,16 @@ class World:
 
     def on_ray(self) -> dict[str, str]:
         """What the shared cluster itself knows, past any server: submission ids and their states."""
-        state = StateFolder(self.settings.state_dir / "local")
-        (endpoint,) = (cluster.endpoint for one in state.ids() if (cluster := state.load(one)))
-        answer = httpx.get(
-            f"{endpoint.address}/api/jobs/", headers={"Authorization": f"Bearer {endpoint.token}"}, trust_env=False
-        )
+        cluster = StateFolder(self.settings.state_dir / "local").load(self.cluster_id)
+        assert cluster is not None
+        headers = {"Authorization": f"Bearer {cluster.endpoint.token}"}
+        answer = httpx.get(f"{cluster.endpoint.address}/api/jobs/", headers=headers, trust_env=False)
         return {job["submission_id"]: job["status"] for job in answer.raise_for_status().json()}
+
+    def _stored(self, query: str, *values: str) -> list[Any]:
+        """Read past any server, as there may be none."""
+        with closing(sqlite3.connect(self.settings.state_dir / "muster.db")) as database:
+            return database.execute(query, values).fetchall()
 
     def _is_ready(self) -> bool:
         try:
@@ -154,7 +169,7 @@ def a_world(folder: Path) -> Iterator[World]:
     world = World(folder)
     try:
         world.serve()
-        world.create_cluster(CLUSTER)
+        world.cluster_id = world.create_cluster(CLUSTER)
         world.post(f"/clusters/{CLUSTER}/start")
         wait_until(world.is_up, UP_TIMEOUT_S, world.last_words)
         world.package = world.upload("")
@@ -165,15 +180,21 @@ def a_world(folder: Path) -> Iterator[World]:
         end_leftovers(world.settings.state_dir)
 
 
-def _live(settings: Settings, point: Point | None, log: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class _Executioner:
+    point: Point | None
+    spared: frozenset[str]
+
+    def __call__(self, step: Step) -> None:
+        if self.point is not None and step.key not in self.spared and self.point.is_met(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _live(settings: Settings, observer: _Executioner, log: Path) -> None:
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    serve(settings, lambda step: _die() if point is not None and point.is_met(step) else None)
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    serve(settings, observer)
 
 
 async def _stop(settings: Settings, run_id: str) -> None:

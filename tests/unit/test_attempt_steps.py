@@ -8,6 +8,7 @@ from cluster_groups.model.cluster import ClusterState
 from kernel.reasons import Reason
 from rayjobs.decide.attempt import (
     COLLECT_PATIENCE_S,
+    FORGET_AFTER_S,
     LATE_POST_S,
     Action,
     Change,
@@ -243,8 +244,15 @@ class TestCollectingAndReleasing:
 
     def test_a_lost_attempt_is_not_forgotten_before_its_cluster_has_answered(self) -> None:
         view = an_attempt(AttemptState.RELEASING)
-        assert step(view, UNREACHABLE).is_nothing
-        assert step(view, Seen(done=True)).state is AttemptState.ENDED
+        assert step(view, UNREACHABLE, after_s=FORGET_AFTER_S).is_nothing
+        assert step(view, Seen(done=True), after_s=FORGET_AFTER_S).state is AttemptState.ENDED
+
+    def test_ray_forgets_it_only_when_it_will_not_write_it_anew_also_after_a_restart(self) -> None:
+        view = an_attempt(AttemptState.RELEASING)
+        assert what(view, after_s=1) is Do.WAIT
+        assert step(view, Seen(done=True), after_s=1).is_nothing
+        assert pause_s(view, Action(do=Do.WAIT), Change(), NOW + timedelta(seconds=1)) == FORGET_AFTER_S - 1
+        assert what(view, after_s=FORGET_AFTER_S) is Do.RELEASE
 
     def test_an_ended_one_needs_nothing(self) -> None:
         assert decide_attempt(an_attempt(AttemptState.ENDED), NOW) is None
