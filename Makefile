@@ -45,8 +45,8 @@ migration: setup ## draft the next step of the schema: make migration m="what ch
 docs: setup ## write the generated reference pages anew
 	$(BIN)/python -m tests.architecture.reference
 
-bench: setup ## measure beside plain Ray; some ten minutes
-	$(BIN)/python -m benchmarks
+bench: setup ## measure beside plain Ray, some twelve minutes; with RECORD=1 into docs/benchmarks.md
+	$(BIN)/python -m benchmarks $(if $(RECORD),--record)
 
 demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
 	$(BIN)/python docs/demo/demo.py

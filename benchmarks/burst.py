@@ -46,6 +46,7 @@ class Watch(threading.Thread):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Burst:
+    posted_s: float
     took_s: float
     succeeded: int
     most_drivers: int
@@ -69,14 +70,20 @@ def measure(scale: float) -> Sequence[Row]:
             met=ours.succeeded == count and ours.took_s <= alone.took_s,
         ),
         Row(
-            what=f"most drivers at once (this head's limit: {LIMIT})",
+            what="the same: posting them, one after the other",
+            ours=f"{count / ours.posted_s:.0f}/s",
+            alone=f"{count / alone.posted_s:.0f}/s",
+            ratio=alone.posted_s / ours.posted_s,
+        ),
+        Row(
+            what=f"the same: most drivers at once (this head's limit: {LIMIT})",
             ours=str(ours.most_drivers),
             alone=str(alone.most_drivers),
             goal=f"≤ {LIMIT}",
             met=ours.most_drivers <= LIMIT,
         ),
         Row(
-            what="memory they took at most",
+            what="the same: memory they took at most",
             ours=f"{ours.most_used_gib:.1f} GiB",
             alone=f"{alone.most_used_gib:.1f} GiB",
         ),
@@ -129,11 +136,13 @@ def _burst(pid: int, post: Callable[[], None], is_over: Callable[[], bool], succ
     start = time.monotonic()
     try:
         post()
+        posted_s = time.monotonic() - start
         wait_for(is_over, TIMEOUT_S, "the end of the burst", pause_s=0.5)
         took_s = time.monotonic() - start
     finally:
         watch.end()
     return Burst(
+        posted_s=posted_s,
         took_s=took_s,
         succeeded=succeeded(),
         most_drivers=watch.most_drivers,

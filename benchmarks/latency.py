@@ -1,5 +1,6 @@
 """Submit → finished of a trivial job: Muster against `JobSubmissionClient`, on the same cluster, turn by turn."""
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from benchmarks.report import Row, median_ms
 from benchmarks.service import FINAL, Service, service
 
 JOBS = {"a print": HELLO, "`ray.init()`": ON_RAY}
-ROUNDS = 15
+ROUNDS = 12
 POLL_S = 0.02
 GOAL = 1.10
 TIMEOUT_S = 60
@@ -22,6 +23,7 @@ Turn = Callable[[], float]
 
 def measure(scale: float) -> Sequence[Row]:
     rounds = max(3, int(ROUNDS * scale))
+    logging.getLogger("ray").setLevel(logging.WARNING)
     with service() as muster:
         muster.add_cluster("c1", head_gib=4)
         endpoint = muster.wait_for_cluster("c1")
@@ -34,7 +36,7 @@ def measure(scale: float) -> Sequence[Row]:
             job = muster.add_job(f"trivial {len(rows)}", "c1", entrypoint)
             turns: list[Turn] = [
                 _turn(alone, entrypoint, code),
-                lambda job=job: _rest_s(muster, job),  # type: ignore[misc] - bound here and now
+                lambda job=job: _rest_s(muster, job),  # type: ignore[misc]  # bound here and now
                 _turn(through, entrypoint, code),
             ]
             baseline, rest, ray = _by_turns(turns, rounds)

@@ -42,11 +42,11 @@ def measure(scale: float) -> Sequence[Row]:
     with service() as muster:
         url = f"sqlite:///{muster.state_dir / 'muster.db'}"
         rows = [_row("SQLite", _samples(muster, url, runs, scale), runs)]
-    with _postgres() as url:
-        if url is None:
+    with _postgres() as server:
+        if server is None:
             return [*rows, Row(what="page of 50 runs, PostgreSQL", ours="not measured: there is no initdb here")]
-        with service(url) as muster:
-            return [*rows, _row("PostgreSQL", _samples(muster, url, runs, scale), runs)]
+        with service(server) as muster:
+            return [*rows, _row("PostgreSQL", _samples(muster, server, runs, scale), runs)]
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class RunService:
         now, run_id = self._clock.now(), new_id("run")  # in one breath: runs are listed in the order of their ids
         spec = request.spec
         _check_submission(request)
-        cluster = await self._find_cluster(session, spec.cluster) if spec.cluster else None
+        cluster = await self._cluster(session, spec.cluster) if spec.cluster else None
         await check_grant(session, actor, spec)
         row = RunRow(
             id=run_id,
@@ -173,6 +173,13 @@ class RunService:
         for run_id in await run_store.live_runs_on(session, cluster_id):
             await self.stop(session, SYSTEM_ACTOR, run_id, code=EndCode.FORCED)
             record(session, run_id, "CLUSTER_TAKEN_AWAY", at=self._clock.now(), actor=actor.user)
+
+    async def _cluster(self, session: AsyncSession, name: str) -> ClusterRef | None:
+        """Asked once however many runs share the transaction."""
+        found: dict[str, ClusterRef | None] = session.info.setdefault("clusters_of_runs", {})
+        if name not in found:
+            found[name] = await self._find_cluster(session, name)
+        return found[name]
 
     async def _write(self, session: AsyncSession, row: RunRow, **values: object) -> None:
         if not await guarded_update(session, RunRow, row.id, row.version, **values):

@@ -47,9 +47,10 @@ def spawn(argv: Sequence[str], environment: Mapping[str, str], folder: str) -> i
 def is_node(pid: int, folder: str) -> bool:
     """Is `pid` the live `ray start` of this folder? A zombie has no command line, another process not this one."""
     try:
-        return {"--block", f"--temp-dir={folder}"} <= set(psutil.Process(pid).cmdline())
+        words = set(psutil.Process(pid).cmdline())
     except psutil.Error:
         return False
+    return {"--block", f"--temp-dir={folder}"} <= words if words else _is_being_born(pid)
 
 
 def has_children(pid: int, names: frozenset[str]) -> bool:
@@ -104,6 +105,12 @@ def last_lines(folder: str) -> list[str]:
     except FileNotFoundError:
         return []
     return _COLOUR.sub("", text).splitlines()[-_TAIL_LINES:]
+
+
+def _is_being_born(pid: int) -> bool:
+    """The kernel lets us go on a moment before a new process has its command line: a long one on a busy machine."""
+    child = _children.get(pid)
+    return child is not None and child.poll() is None
 
 
 def _name(pid: str) -> str:

@@ -28,6 +28,14 @@ CONTENT_REFUSED = frozenset({400, 413, 422})
 """Statuses that speak of what was sent; other refusals are no fault of the user's."""
 
 
+LEAST_PAUSE_S = 0.03
+_FIRST_LOOK_S: Mapping[AttemptState, float | None] = {
+    AttemptState.PENDING: 0.4,  # no driver of Ray's ever starts sooner
+    AttemptState.RUNNING: LEAST_PAUSE_S,
+    AttemptState.ENDED: None,
+}
+
+
 class Do(StrEnum):
     PROCEED = "proceed"
     """Nothing to ask anybody: the next state follows from the view alone."""
@@ -114,7 +122,7 @@ def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) ->
     if action.do is Do.WAIT:
         return max(0.0, FORGET_AFTER_S - (now - view.state_since).total_seconds())
     if change.state is not None:
-        return 0.0 if change.state is not AttemptState.ENDED else None
+        return _FIRST_LOOK_S.get(change.state, 0.0)
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:
         return 2.0
     if action.do is Do.COLLECT:
@@ -122,7 +130,7 @@ def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) ->
     if action.do is Do.RELEASE:
         return None if view.cluster_is_own else 1.0
     age_s = (now - (view.started_at or view.posted_at or view.state_since)).total_seconds()
-    return min(max(age_s * 0.05, 0.05), 5.0)
+    return min(max(age_s * 0.05, LEAST_PAUSE_S), 5.0)
 
 
 # --- what to do next -------------------------------------------------------------------------------------------------

@@ -152,6 +152,14 @@ async def test_sqlite_is_durable_and_checks_its_references(database: Database) -
         assert values == ["wal", 2, 1]
 
 
+async def test_rows_can_be_counted_again_and_again(database: Database) -> None:
+    for number in range(2):
+        async with database.write() as session:
+            session.add(job(number))
+        await database.analyze()
+        assert len(await names(database)) == number + 1
+
+
 async def test_a_database_that_does_not_answer() -> None:
     database = Database("postgresql://muster@127.0.0.1:1/none")
     with pytest.raises(Unavailable, match="DATABASE_UNREACHABLE"):

@@ -64,6 +64,14 @@ class Counter(Reconciler[str, str, int]):
         return 0.0
 
 
+class Endless(Counter):
+    """Never gets done."""
+
+    def changes(self, plan: str, outcome: int) -> bool:
+        del plan, outcome
+        return False
+
+
 async def counted(database: Database) -> dict[str, int]:
     async with database.read() as session:
         keys = list(await session.scalars(select(EventRow.target_id)))
@@ -104,6 +112,23 @@ async def test_steps_are_told_in_order(database: Database) -> None:
         ("a", Stage.ACTED, 1),
         ("a", Stage.APPLIED, 1),
     ]
+
+
+async def test_many_hints_cost_few_looks_where_a_look_is_dear(database: Database) -> None:
+    counter, looks = Endless("a"), 0
+
+    async def look(_key: str) -> None:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0.02)
+
+    counter.in_act, counter.rest = look, 4.0
+    async with running(Loop(counter, database, SystemClock())) as loop:
+        end = asyncio.get_running_loop().time() + 1.0
+        while asyncio.get_running_loop().time() < end:
+            loop.hint("a")
+            await asyncio.sleep(0.002)
+    assert 2 <= looks <= 11
 
 
 async def test_one_key_is_never_in_two_hands(database: Database) -> None:

@@ -56,8 +56,7 @@ class Service:
 
     def start(self) -> None:
         """On a free port at first, later on the same."""
-        self.log.unlink(missing_ok=True)
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, env=self._environment({}), stdout=log, stderr=log, start_new_session=True
             )

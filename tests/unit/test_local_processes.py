@@ -47,6 +47,16 @@ class TestNode:
         processes.forget(pid)
         assert not psutil.pid_exists(pid)
 
+    def test_is_alive_before_it_has_a_command_line(self, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As seen on one core, about once in a thousand starts."""
+        pid = processes.spawn([sys.executable, "-c", LIKE_RAY], environment("t"), folder)
+        monkeypatch.setattr(psutil.Process, "cmdline", lambda _self: [])
+        assert processes.is_node(pid, folder)
+        os.kill(pid, 9)
+        assert processes.exit_code(pid) == -9
+        assert not processes.is_node(pid, folder)
+        processes.forget(pid)
+
     def test_last_lines_are_the_last_and_without_colour(self, folder: str) -> None:
         text = "print(*(f'\\033[31mline\\033[0m {n}' for n in range(30)), sep='\\n')"
         pid = processes.spawn([sys.executable, "-c", text], environment("t"), folder)
