@@ -23,7 +23,7 @@ Turn = Callable[[], float]
 
 def measure(scale: float) -> Sequence[Row]:
     rounds = max(3, int(ROUNDS * scale))
-    logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray.dashboard.modules.dashboard_sdk").setLevel(logging.WARNING)
     with service() as muster:
         muster.add_cluster("c1", head_gib=4)
         endpoint = muster.wait_for_cluster("c1")
@@ -46,14 +46,16 @@ def measure(scale: float) -> Sequence[Row]:
 
 
 def _by_turns(turns: Sequence[Turn], rounds: int) -> list[list[float]]:
-    """A B C A B C …, so that a machine that grows slower does so for all; the first round warms up."""
+    """A B C, B C A, …: a machine that grows slower does so for all, and nobody always follows the same one.
+
+    The first round warms up.
+    """
     samples: list[list[float]] = [[] for _ in turns]
     for count in range(rounds + 1):
-        for turn, kept in zip(turns, samples, strict=True):
-            took_s = turn()
-            if count:
-                kept.append(took_s)
-    return samples
+        for place in range(len(turns)):
+            which = (count + place) % len(turns)
+            samples[which].append(turns[which]())
+    return [taken[1:] for taken in samples]
 
 
 def _turn(client: JobSubmissionClient, entrypoint: str, code: Path) -> Turn:
