@@ -1,14 +1,13 @@
 """Timeline and audit rows, written in the transaction of the change they tell about."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, insert
+from sqlalchemy import Index
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Mapped, mapped_column
 
-from kernel.db import Base, Serial
+from kernel.db import Base, Serial, insert_last
 
 SYSTEM = "system"
 """The actor of what Muster does by itself."""
@@ -46,23 +45,12 @@ class AuditRow(Base):
 def record(
     session: AsyncSession, target_id: str, type_: str, *, at: datetime, actor: str = SYSTEM, **params: Any
 ) -> None:
-    session.add(EventRow(at=at, target_id=target_id, type=type_, actor=actor, params=params))
-
-
-async def record_many(
-    session: AsyncSession, type_: str, told: Mapping[str, Mapping[str, Any]], *, at: datetime
-) -> None:
-    """What Muster did to many at once, in one statement; `told` has the params by target."""
-    rows = [
-        {"at": at, "target_id": target_id, "type": type_, "actor": SYSTEM, "params": dict(params)}
-        for target_id, params in told.items()
-    ]
-    if rows:
-        await session.execute(insert(EventRow), rows)
+    insert_last(session, EventRow, at=at, target_id=target_id, type=type_, actor=actor, params=params)
 
 
 def audit(
     session: AsyncSession, action: str, target: tuple[str, str], *, at: datetime, actor: str, **detail: Any
 ) -> None:
     """`target` is (type, name or id), `action` a verb: `audit(session, "create", ("job", "train"), …)`."""
-    session.add(AuditRow(at=at, actor=actor, action=action, target_type=target[0], target=target[1], detail=detail))
+    named = {"target_type": target[0], "target": target[1]}
+    insert_last(session, AuditRow, at=at, actor=actor, action=action, detail=detail, **named)

@@ -93,12 +93,11 @@ async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findi
 
 
 async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -> None:
-    if not _is_name(name) or not await clusters.listed_names(session, [name]):
+    state = await clusters.state_of_listed(session, name) if _is_name(name) else None
+    if state is None:
         findings.add_missing("cluster", name, "/cluster")
-        return
-    cluster = clusters.cluster_of(await clusters.find(session, name))
-    if cluster.state is not ClusterState.RUNNING:
-        findings.warnings.append(problem("TARGET_NOT_RUNNING", "/cluster", cluster=name, state=str(cluster.state)))
+    elif state is not ClusterState.RUNNING:
+        findings.warnings.append(problem("TARGET_NOT_RUNNING", "/cluster", cluster=name, state=str(state)))
 
 
 async def _check_group(session: AsyncSession, name: str, findings: Findings) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, false, func, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel.db import guarded_update
+from kernel.db import guarded_update, insert_last
 from kernel.errors import Conflict, NotFound, StaleRevision
 from kernel.ids import looks_like_id
 from kernel.paging import Page, PageRequest, paginate
@@ -116,29 +116,34 @@ async def users_of_package(session: AsyncSession, package_id: str) -> list[str]:
 
 
 async def insert(session: AsyncSession, job: Job) -> None:
-    session.add(
-        JobRow(
-            id=job.id,
-            created_at=job.created_at,
-            created_by=job.created_by,
-            name=job.spec.name,
-            origin=job.origin,
-            revision=job.revision,
-            run_mode=job.spec.run_mode,
-            package_id=job.spec.package,
-        )
-    )
-    try:
-        await session.flush()
-    except IntegrityError as error:  # somebody took the name since we looked
-        raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=job.spec.name) from error
-    await _insert_revision(session, job, job.created_at, job.created_by)
+    """Jobs that people name are there at once; the hidden ones of the Ray endpoint at the end of the unit of work."""
+    values = {
+        "id": job.id,
+        "created_at": job.created_at,
+        "created_by": job.created_by,
+        "name": job.spec.name,
+        "origin": job.origin,
+        "revision": job.revision,
+        "run_mode": job.spec.run_mode,
+        "package_id": job.spec.package,
+    }
+    if job.origin is Origin.API:
+        session.add(JobRow(**values))
+        try:
+            await session.flush()
+        except IntegrityError as error:  # somebody took the name since we looked
+            raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=job.spec.name) from error
+        session.add(JobRevisionRow(**_revision_values(job, job.created_at, job.created_by)))
+    else:
+        insert_last(session, JobRow, **values)
+        insert_last(session, JobRevisionRow, **_revision_values(job, job.created_at, job.created_by))
 
 
 async def update(session: AsyncSession, row: JobRow, job: Job, *, at: datetime, by: str) -> None:
     """Add the job's new revision and make it the current one."""
     await _guarded(session, row, revision=job.revision, package_id=job.spec.package)
-    await _insert_revision(session, job, at, by)
+    session.add(JobRevisionRow(**_revision_values(job, at, by)))
+    await session.flush()
 
 
 async def mark_deleted(session: AsyncSession, row: JobRow, at: datetime) -> None:
@@ -208,11 +213,9 @@ def _revision(row: JobRevisionRow) -> JobRevision:
     )
 
 
-async def _insert_revision(session: AsyncSession, job: Job, at: datetime, by: str) -> None:
-    session.add(
-        JobRevisionRow(job_id=job.id, revision=job.revision, spec=spec_to_json(job.spec), created_at=at, created_by=by)
-    )
-    await session.flush()
+def _revision_values(job: Job, at: datetime, by: str) -> dict[str, Any]:
+    told = {"created_at": at, "created_by": by}
+    return {"job_id": job.id, "revision": job.revision, "spec": spec_to_json(job.spec), **told}
 
 
 async def _guarded(session: AsyncSession, row: JobRow, **values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -9,7 +10,7 @@ from cluster_groups.model.cluster import ClusterRef
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.actor import SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
-from kernel.db import guarded_update
+from kernel.db import guarded_update, insert_last
 from kernel.errors import Conflict, InvalidInput
 from kernel.events import audit, record
 from kernel.ids import new_id
@@ -82,44 +83,31 @@ class RunService:
         return await self.submit(session, actor, request)
 
     async def submit(self, session: AsyncSession, actor: Actor, request: RunRequest) -> RunRow:
-        """Store the run, pinned to the job's revision, and wake admission once it is durable."""
+        """Store the run, pinned to the job's revision, and wake admission once it is durable.
+
+        What is answered is a copy: the row itself comes at the end of the unit of work.
+        """
         now, run_id = self._clock.now(), new_id("run")  # in one breath: runs are listed in the order of their ids
         spec = request.spec
         _check_submission(request)
         cluster = await self._cluster(session, spec.cluster) if spec.cluster else None
         await check_grant(session, actor, spec)
-        row = RunRow(
-            id=run_id,
-            created_at=now,
-            created_by=actor.user,
-            job_id=request.job_id,
-            job_revision=request.job_revision,
-            job_name=spec.name,
-            run_mode=spec.run_mode,
-            origin=request.origin,
-            target=request.target,
-            client_id=request.client_id,
-            queue=run_store.queue_of(spec),
-            priority=request.priority if request.priority is not None else spec.priority,
-            max_wait_s=request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
-            demand=run_store.demand_to_json(run_store.demand_of(spec)),
-            resource_package=spec.resource_package,
-            resource_group=spec.resource_group,
-            cluster=spec.cluster,
-            cluster_id=cluster.id if cluster else None,
-            cluster_group=spec.cluster_group,
-            state=RunState.SUBMITTED,
-            enqueued_at=now,
-        )
-        session.add(row)
-        if spec.tags:
-            await session.flush()  # they refer to it
-        session.add_all(RunTagRow(run_id=row.id, key=key, value=value) for key, value in spec.tags.items())
-        record(session, row.id, "SUBMITTED", at=now, actor=actor.user, revision=request.job_revision)
-        audit(session, "run", ("job", spec.name), at=now, actor=actor.user, run=row.id)
+        values: dict[str, Any] = {
+            "id": run_id,
+            "created_at": now,
+            "created_by": actor.user,
+            "cluster_id": cluster.id if cluster else None,
+            "enqueued_at": now,
+            **_as_asked(request),
+        }
+        insert_last(session, RunRow, **values)
+        for key, value in spec.tags.items():
+            insert_last(session, RunTagRow, run_id=run_id, key=key, value=value)
+        record(session, run_id, "SUBMITTED", at=now, actor=actor.user, revision=request.job_revision)
+        audit(session, "run", ("job", spec.name), at=now, actor=actor.user, run=run_id)
         self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
-        self._hints.send(session, RUN_NEWS, row.id)
-        return row
+        self._hints.send(session, RUN_NEWS, run_id)
+        return RunRow(**values)
 
     async def stop(
         self, session: AsyncSession, actor: Actor, run_id: str, *, code: EndCode = EndCode.BY_USER
@@ -185,6 +173,29 @@ class RunService:
         if not await guarded_update(session, RunRow, row.id, row.version, **values):
             raise Conflict("CHANGED_MEANWHILE", kind="run", ref=row.id)
         await session.refresh(row)
+
+
+def _as_asked(request: RunRequest) -> dict[str, Any]:
+    """The columns of a run that the request alone decides."""
+    spec = request.spec
+    return {
+        "job_id": request.job_id,
+        "job_revision": request.job_revision,
+        "job_name": spec.name,
+        "run_mode": spec.run_mode,
+        "origin": request.origin,
+        "target": request.target,
+        "client_id": request.client_id,
+        "queue": run_store.queue_of(spec),
+        "priority": request.priority if request.priority is not None else spec.priority,
+        "max_wait_s": request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
+        "demand": run_store.demand_to_json(run_store.demand_of(spec)),
+        "resource_package": spec.resource_package,
+        "resource_group": spec.resource_group,
+        "cluster": spec.cluster,
+        "cluster_group": spec.cluster_group,
+        "state": RunState.SUBMITTED,
+    }
 
 
 def _check_submission(request: RunRequest) -> None:

@@ -67,6 +67,13 @@ async def ids_in(session: AsyncSession, states: Sequence[ClusterState]) -> list[
     return list(await session.scalars(select(ClusterRow.id).where(ClusterRow.state.in_(states))))
 
 
+async def state_of_listed(session: AsyncSession, name: str) -> ClusterState | None:
+    """None: there is no cluster of this name that people may refer to."""
+    listed = (_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name == name)
+    found = await session.scalar(select(ClusterRow.state).where(*listed))
+    return ClusterState(found) if found else None
+
+
 async def listed_names(session: AsyncSession, names: Sequence[str]) -> set[str]:
     """Which of `names` are clusters that people may refer to."""
     statement = select(ClusterRow.name).where(_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name.in_(names))

@@ -28,10 +28,10 @@ CONTENT_REFUSED = frozenset({400, 413, 422})
 """Statuses that speak of what was sent; other refusals are no fault of the user's."""
 
 
-LEAST_PAUSE_S = 0.03
+LEAST_PAUSE_S = 0.02
 _FIRST_LOOK_S: Mapping[AttemptState, float | None] = {
-    AttemptState.PENDING: 0.4,  # no driver of Ray's ever starts sooner
-    AttemptState.RUNNING: LEAST_PAUSE_S,
+    AttemptState.PENDING: 0.5,  # Ray starts no driver sooner,
+    AttemptState.RUNNING: 0.06,  # and looks only each 0.1 s whether one has ended
     AttemptState.ENDED: None,
 }
 

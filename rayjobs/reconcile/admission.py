@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Cluster
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
-from kernel.db import guarded_update, guarded_updates
+from kernel.db import guarded_update, guarded_updates, insert_last
 from kernel.errors import Conflict
-from kernel.events import record, record_many
+from kernel.events import record
 from kernel.loop import Hints, Reconciler, Superseded
 from kernel.states import move
 from rayjobs import run_store
@@ -41,7 +41,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
     name = QUEUE_LOOP
     relist_s = LOOK_EVERY_S
     concurrency = 1
-    rest = 3.0
+    rest = 4.0
     """A look costs more the more runs wait, and every submission hints: without a rest a burst would starve itself."""
 
     def __init__(self, fleet: Fleet, hints: Hints) -> None:
@@ -132,9 +132,16 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         for (version, state, condition), group in alike.items():
             values = {"state": state, "condition": json.loads(condition)}
             written = await guarded_updates(session, RunRow, [wait.run.id for wait in group], version, **values)
-            for run_id in written:
-                self._hints.send(session, RUN_NEWS, run_id)
-            await _tell(session, [wait for wait in group if wait.run.id in written and _begins(wait)], now)
+            for wait in group:
+                if wait.run.id in written:
+                    self._tell_waiting(session, wait, now)
+
+    def _tell_waiting(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
+        run, reason = wait.run, wait.reason
+        self._hints.send(session, RUN_NEWS, run.id)
+        if _begins(wait):
+            record(session, run.id, "WAITING", at=now, code=reason.code, params=dict(reason.params))
+            _keep_decision(session, run, wait.decision, now)
 
     async def _give_up(self, session: AsyncSession, give_up: GiveUp, now: datetime) -> None:
         run, end = give_up.run, give_up.end
@@ -160,14 +167,6 @@ def _begins(wait: Wait) -> bool:
     return wait.run.condition is None or wait.run.condition.code != wait.reason.code
 
 
-async def _tell(session: AsyncSession, waits: Sequence[Wait], now: datetime) -> None:
-    told = {wait.run.id: {"code": wait.reason.code, "params": dict(wait.reason.params)} for wait in waits}
-    await record_many(session, "WAITING", told, at=now)
-    decisions = [{"run_id": one.run.id, "evaluated_at": now, "decision": dict(one.decision)} for one in waits]
-    if decisions:
-        await session.execute(insert(DecisionRow), decisions)
-
-
 def _is_news(wait: Wait) -> bool:
     """Only what tells people something new is written: not that the queue before a run has moved."""
     known = wait.run.condition
@@ -179,4 +178,4 @@ def _is_news(wait: Wait) -> bool:
 
 
 def _keep_decision(session: AsyncSession, run: WaitingRun, decision: Mapping[str, Any], now: datetime) -> None:
-    session.add(DecisionRow(run_id=run.id, evaluated_at=now, decision=dict(decision)))
+    insert_last(session, DecisionRow, run_id=run.id, evaluated_at=now, decision=dict(decision))

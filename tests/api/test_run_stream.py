@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api import run_stream
 from api.run_stream import follow_changes
 from api.wiring import Services
-from kernel.events import record
+from kernel.events import EventRow, record
 from tests.builders.job_world import World
 from tests.builders.targets import store_cluster, store_package
 
@@ -67,7 +67,7 @@ async def test_what_is_committed_late_is_told_late(services: Services) -> None:
     stream = follow_changes(services, 0)
     assert {(await told_next(stream)).data.id for _ in range(2)} == {first, second}
     async with services.database.write() as slow:
-        change(slow, first)
+        slow.add(EventRow(at=datetime.now(UTC), target_id=first, type="CHANGED", actor="ann", params={}))
         await slow.flush()
         async with services.database.write() as session:
             change(session, second)

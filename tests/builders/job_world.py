@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import ClusterRef, WorkerGroup
@@ -90,9 +90,10 @@ class World:
 
     async def run(self, job: Job, state: RunState = RunState.SUBMITTED) -> str:
         async with self.database.write() as session:
-            row = await self.submit(session, job)
-            row.state = state
-            return row.id
+            run_id = (await self.submit(session, job)).id
+        async with self.database.write() as session:
+            await session.execute(update(RunRow).where(RunRow.id == run_id).values(state=state))
+        return run_id
 
     async def submit(self, session: AsyncSession, job: Job) -> RunRow:
         async def cluster_id(_session: AsyncSession, _name: str) -> ClusterRef:

@@ -73,11 +73,12 @@ async def test_upgrade_again_changes_nothing(database: Database) -> None:
         assert (await session.execute(text("SELECT version_num FROM alembic_version"))).scalar_one() == HEAD
 
 
-async def test_a_newer_schema_is_refused(database: Database) -> None:
-    async with database.write() as session:
+async def test_a_newer_schema_is_refused(empty_database: Database) -> None:
+    await migrations.upgrade(empty_database)
+    async with empty_database.write() as session:
         await session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(Unavailable, match="DATABASE_NEWER"):
-        await migrations.upgrade(database)
+        await migrations.upgrade(empty_database)
 
 
 async def test_services_that_start_together_upgrade_once(empty_database: Database) -> None:
