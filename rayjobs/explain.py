@@ -7,13 +7,14 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.model.quota import ClusterUse
 from kernel.reasons import Reason
 from rayjobs import run_store
 from rayjobs.decide.admit import plan_admission
 from rayjobs.fleet import Fleet
 from rayjobs.model.job import JobSpec
 from rayjobs.model.run import End, RunState
-from rayjobs.snapshot import AdmissionSnapshot, WaitingRun
+from rayjobs.snapshot import AdmissionSnapshot, Held, Load, WaitingRun
 
 WOULD_BE = "run_of_this_job"
 
@@ -29,14 +30,24 @@ class Explanation:
 
 async def load_admission(session: AsyncSession, fleet: Fleet) -> AdmissionSnapshot:
     views = await fleet.views(session)
+    load = await run_store.ledger(session)
     return AdmissionSnapshot(
         runs=tuple(await run_store.waiting_runs(session)),
         clusters={view.id: view for view in views},
         groups=await fleet.groups(session),
         resource_groups=await fleet.resource_groups(session),
-        load=await run_store.ledger(session),
-        quota_used=await fleet.quota_used(session),
+        load=load,
+        quota_held=_quota_held(await fleet.quota_held(session), load),
     )
+
+
+def _quota_held(uses: Mapping[str, tuple[ClusterUse, ...]], load: Mapping[str, Load]) -> Mapping[str, tuple[Held, ...]]:
+    """A cluster that was made for a run gives its quota back when the run has ended."""
+    ends_by = {held.run: held.ends_by for one in load.values() for held in one.held}
+    return {
+        group: tuple(Held(run=use.run, amount=use.amount, ends_by=ends_by.get(use.run)) for use in held)
+        for group, held in uses.items()
+    }
 
 
 async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: datetime) -> Explanation:
@@ -51,6 +62,7 @@ async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: d
         demand=run_store.demand_of(spec),
         priority=spec.priority,
         max_wait_s=spec.max_wait_s,
+        max_runtime_s=spec.max_runtime_s,
         cluster=spec.cluster,
         cluster_id=cluster.id if cluster else None,
         cluster_group=spec.cluster_group,

@@ -11,13 +11,12 @@ from cluster_groups.endpoints import EndpointBook
 from cluster_groups.model.cluster import Cluster, ClusterConfig, ClusterKind, ClusterRef, Endpoint
 from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.group import ClusterGroup
-from cluster_groups.model.quota import ResourceGroup
+from cluster_groups.model.quota import ClusterUse, ResourceGroup
 from cluster_groups.service.clusters import Clusters
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
 from kernel.actor import Actor
 from kernel.loop import Hints
-from kernel.resources import Resources
 from rayjobs import run_store
 from rayjobs.model.job import JobSpec, Origin
 from rayjobs.run_service import ATTEMPT_LOOP, RunService
@@ -46,7 +45,8 @@ class Fleet:
     async def resource_groups(self, session: AsyncSession) -> Mapping[str, ResourceGroup]:
         return await self._pools.groups_by_name(session)
 
-    async def quota_used(self, session: AsyncSession) -> Mapping[str, Resources]:
+    async def quota_held(self, session: AsyncSession) -> Mapping[str, tuple[ClusterUse, ...]]:
+        """By resource group."""
         return await self._clusters.usage(session)
 
     async def create_for_run(self, session: AsyncSession, run: RunRow, spec: JobSpec) -> Cluster:

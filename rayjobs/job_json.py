@@ -5,13 +5,14 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
-from rayjobs.model.job import JobSpec, Requirements, Retry, RunMode
+from cluster_groups.model.demand import PlacementStrategy
+from rayjobs.model.job import JobSpec, Requirements, Retry, RunMode, TaskGroup
 
 Value = TypeVar("Value")
 
 
 def spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    return {**asdict(spec), "run_mode": str(spec.run_mode)}
+    return {**asdict(spec), "run_mode": str(spec.run_mode), "placement_strategy": str(spec.placement_strategy)}
 
 
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
@@ -19,6 +20,9 @@ def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
     values["run_mode"] = RunMode(data["run_mode"])
     values["mounts"] = tuple(data.get("mounts", ()))
     values["worker_groups"] = tuple(_value(WorkerGroup, group) for group in data.get("worker_groups", ()))
+    values["task_groups"] = tuple(_value(TaskGroup, group) for group in data.get("task_groups", ()))
+    if "placement_strategy" in data:
+        values["placement_strategy"] = PlacementStrategy(data["placement_strategy"])
     if data.get("head") is not None:
         values["head"] = _value(NodeSpec, data["head"])
     if data.get("requirements") is not None:

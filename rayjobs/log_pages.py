@@ -8,8 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.errors import NotFound
 from rayjobs.log_text import whole_characters
 from rayjobs.logs import LogKeeper
+from rayjobs.model.job import MAIN_GROUP
 from rayjobs.model.run import RUN_FINALS, AttemptState
-from rayjobs.run_report import MAIN_GROUP
 from rayjobs.tables import AttemptRow, RunRow
 
 LONGEST_CHARACTER = 4

@@ -23,9 +23,6 @@ from rayjobs.model.run import (
 from rayjobs.phases import Phase, Times, tell_phases
 from rayjobs.tables import AttemptRow, RunRow
 
-MAIN_GROUP = "main"
-"""The one group that a plain job is shown as having (R2)."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:

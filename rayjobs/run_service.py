@@ -189,6 +189,7 @@ def _as_asked(request: RunRequest) -> dict[str, Any]:
         "queue": run_store.queue_of(spec),
         "priority": request.priority if request.priority is not None else spec.priority,
         "max_wait_s": request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
+        "max_runtime_s": spec.max_runtime_s,
         "demand": run_store.demand_to_json(run_store.demand_of(spec)),
         "resource_package": spec.resource_package,
         "resource_group": spec.resource_group,

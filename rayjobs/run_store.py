@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Select, case, func, select
+from sqlalchemy import Select, case, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster_groups.model.demand import Demand
+from cluster_groups.model.demand import Bundles, Demand, PlacementStrategy
 from kernel.errors import NotFound
 from kernel.paging import Page, PageRequest, paginate
 from kernel.resources import ANY_GPU, Resources, total
@@ -24,7 +24,7 @@ from rayjobs.model.run import (
     EndCode,
     RunState,
 )
-from rayjobs.snapshot import Load, WaitingRun
+from rayjobs.snapshot import Held, Load, WaitingRun
 from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, DecisionRow, RunRow, RunTagRow
 
 SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
@@ -36,7 +36,14 @@ FILTERS = {
     "created_by": RunRow.created_by,
 }
 COUNTED = frozenset(
-    {AttemptState.CLUSTER, AttemptState.POSTING, AttemptState.PENDING, AttemptState.RUNNING, AttemptState.STOPPING}
+    {
+        AttemptState.CLUSTER,
+        AttemptState.POSTING,
+        AttemptState.PENDING,
+        AttemptState.PLACING,
+        AttemptState.RUNNING,
+        AttemptState.STOPPING,
+    }
 )
 """Attempts that hold a driver slot and resources on their cluster."""
 
@@ -84,8 +91,9 @@ async def attempts_of(session: AsyncSession, run_ids: Sequence[str]) -> dict[str
 async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
     columns = (
         RunRow.id, RunRow.version, RunRow.run_mode, RunRow.state, RunRow.queue, RunRow.enqueued_at, RunRow.demand,
-        RunRow.priority, RunRow.max_wait_s, RunRow.cluster, RunRow.cluster_id, RunRow.cluster_group,
-        RunRow.resource_group, RunRow.condition,
+        RunRow.priority, RunRow.max_wait_s, RunRow.max_runtime_s, RunRow.not_before, RunRow.cluster, RunRow.cluster_id,
+        RunRow.cluster_group, RunRow.resource_group, RunRow.condition,
+        exists().where(AttemptRow.run_id == RunRow.id, IS_NOT_ENDED).label("is_releasing"),
     )  # fmt: skip
     rows = await session.execute(select(*columns).where(RunRow.state.in_(WAITING_STATES)))
     return [
@@ -99,6 +107,9 @@ async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
             demand=demand_from_json(row.demand),
             priority=row.priority,
             max_wait_s=row.max_wait_s,
+            max_runtime_s=row.max_runtime_s,
+            not_before=row.not_before,
+            is_releasing=row.is_releasing,
             cluster=row.cluster,
             cluster_id=row.cluster_id,
             cluster_group=row.cluster_group,
@@ -111,19 +122,31 @@ async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
 
 async def ledger(session: AsyncSession) -> dict[str, Load]:
     """What live attempts hold, by cluster id: Muster's own count, since Ray counts no plain drivers at all."""
-    statement = select(AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand).where(
-        IS_NOT_ENDED, AttemptRow.state.in_(COUNTED)
-    )
-    held: dict[str, list[tuple[AttemptState, Resources]]] = {}
-    for cluster_id, state, demand in await session.execute(statement):
-        held.setdefault(cluster_id, []).append((AttemptState(state), demand_from_json(demand).resources))
+    statement = (
+        select(
+            AttemptRow.run_id, AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand, AttemptRow.placement,
+            AttemptRow.posted_at, RunRow.max_runtime_s,
+        )
+        .join(RunRow, RunRow.id == AttemptRow.run_id)
+        .where(IS_NOT_ENDED, AttemptRow.state.in_(COUNTED))
+    )  # fmt: skip
+    live: dict[str, list[tuple[AttemptState, Held]]] = {}
+    for row in await session.execute(statement):
+        known = row.posted_at is not None and row.max_runtime_s is not None
+        held = Held(
+            run=row.run_id,
+            amount=demand_from_json(row.demand).resources,
+            ends_by=row.posted_at + timedelta(seconds=row.max_runtime_s) if known else None,
+            nodes={node: resources_from_json(amount) for node, amount in row.placement.items()},
+        )
+        live.setdefault(row.cluster_id, []).append((AttemptState(row.state), held))
     return {
         cluster_id: Load(
             drivers=len(attempts),
             starting=sum(state in {AttemptState.POSTING, AttemptState.PENDING} for state, _ in attempts),
-            used=total(amount for _, amount in attempts),
+            held=tuple(held for _, held in attempts),
         )
-        for cluster_id, attempts in held.items()
+        for cluster_id, attempts in live.items()
     }
 
 
@@ -191,6 +214,8 @@ def demand_of(spec: JobSpec) -> Demand:
         workers = [group.resources * group.min_instances for group in spec.worker_groups]
         return Demand(resources=total([*head, *workers]))
     needs = spec.requirements or Requirements()
+    if spec.is_gang:
+        return _gang_demand(spec, needs)
     driver = submission_options(spec.advanced_parameters).fields
     gpus = max(float(needs.gpu), float(driver.get("entrypoint_num_gpus", 0)))
     gpu = {needs.gpu_types[0] if needs.gpu_types else ANY_GPU: gpus} if gpus else {}
@@ -207,12 +232,32 @@ def demand_of(spec: JobSpec) -> Demand:
     )
 
 
+def _gang_demand(spec: JobSpec, needs: Requirements) -> Demand:
+    """A gang is charged by its tasks; its driver takes only a slot of the head."""
+    return Demand(
+        resources=total(group.resources * group.count for group in spec.task_groups),
+        bundles=tuple(Bundles(size=group.resources, count=group.count) for group in spec.task_groups),
+        strategy=spec.placement_strategy,
+        gpu_types=needs.gpu_types,
+        labels=needs.labels,
+        ray_version=needs.ray_version,
+        python_version=needs.python_version,
+    )
+
+
+def resources_to_json(amounts: Resources) -> dict[str, Any]:
+    return {"cpu": amounts.cpu, "memory_gib": amounts.memory_gib, "gpu": dict(amounts.gpu)}
+
+
+def resources_from_json(data: Mapping[str, Any]) -> Resources:
+    return Resources(cpu=data["cpu"], memory_gib=data["memory_gib"], gpu=data["gpu"])
+
+
 def demand_to_json(demand: Demand) -> dict[str, Any]:
-    amounts = demand.resources
     return {
-        "cpu": amounts.cpu,
-        "memory_gib": amounts.memory_gib,
-        "gpu": dict(amounts.gpu),
+        **resources_to_json(demand.resources),
+        "bundles": [{**resources_to_json(one.size), "count": one.count} for one in demand.bundles],
+        "strategy": str(demand.strategy),
         "gpu_types": list(demand.gpu_types),
         "labels": dict(demand.labels),
         "ray_version": demand.ray_version,
@@ -222,7 +267,9 @@ def demand_to_json(demand: Demand) -> dict[str, Any]:
 
 def demand_from_json(data: Mapping[str, Any]) -> Demand:
     return Demand(
-        resources=Resources(cpu=data["cpu"], memory_gib=data["memory_gib"], gpu=data["gpu"]),
+        resources=resources_from_json(data),
+        bundles=tuple(Bundles(size=resources_from_json(one), count=one["count"]) for one in data.get("bundles", ())),
+        strategy=PlacementStrategy(data.get("strategy", PlacementStrategy.STRICT_SPREAD)),
         gpu_types=tuple(data["gpu_types"]),
         labels=data["labels"],
         ray_version=data["ray_version"],

@@ -8,7 +8,7 @@ from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.group import ClusterGroup
 from cluster_groups.model.quota import ResourceGroup
-from kernel.resources import Resources
+from kernel.resources import Resources, total
 from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import AttemptState, Condition, End, EndCode, RunState
 
@@ -24,6 +24,12 @@ class WaitingRun:
     demand: Demand
     priority: int | None = None
     max_wait_s: int | None = None
+    max_runtime_s: int | None = None
+    """Declared, and enforced from the moment it is sent."""
+    not_before: datetime | None = None
+    """Until then it stays back: after a start that was given back, or before another try."""
+    is_releasing: bool = False
+    """An earlier attempt of it is not confirmed over."""
     cluster: str | None = None
     cluster_id: str | None = None
     cluster_group: str | None = None
@@ -32,24 +38,42 @@ class WaitingRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """What one live attempt, or one cluster of a resource group, holds, and until when at the latest if that is known.
+
+    `nodes` says by node id how much of `amount` lies where: of gangs only, planned first and then as Ray placed it.
+    """
+
+    run: str | None
+    amount: Resources
+    ends_by: datetime | None = None
+    nodes: Mapping[str, Resources] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What Muster's own ledger counts on one cluster: live attempts, those of them not yet RUNNING, their demands."""
+    """What Muster's own ledger counts on one cluster: live attempts, those of them not yet RUNNING, what they hold."""
 
     drivers: int = 0
     starting: int = 0
-    used: Resources = field(default_factory=Resources)
+    held: tuple[Held, ...] = ()
+
+    @property
+    def used(self) -> Resources:
+        return total(one.amount for one in self.held)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdmissionSnapshot:
-    """`clusters` by id, `groups` and `resource_groups` by name, `load` by cluster id, `quota_used` by group name."""
+    """`clusters` by id, `groups` and `resource_groups` by name, `load` by cluster id, `quota_held` by group name."""
 
     runs: tuple[WaitingRun, ...]
     clusters: Mapping[str, ClusterView]
     groups: Mapping[str, ClusterGroup] = field(default_factory=dict)
     resource_groups: Mapping[str, ResourceGroup] = field(default_factory=dict)
     load: Mapping[str, Load] = field(default_factory=dict)
-    quota_used: Mapping[str, Resources] = field(default_factory=dict)
+    quota_held: Mapping[str, tuple[Held, ...]] = field(default_factory=dict)
+    """What the clusters of each resource group take of its quota."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -77,6 +77,7 @@ class RunRow(Named, Base):
     queue: Mapped[str]
     priority: Mapped[int | None]
     max_wait_s: Mapped[int | None]
+    max_runtime_s: Mapped[int | None]
     demand: Mapped[dict[str, Any]]
     """What it asks of a cluster, or what the cluster made for it takes from its resource group."""
     resource_package: Mapped[str | None]
@@ -90,6 +91,10 @@ class RunRow(Named, Base):
     end: Mapped[dict[str, Any] | None]
     epoch: Mapped[int] = mapped_column(default=0)
     """Epoch of the latest attempt; 0 before the first."""
+    tries: Mapped[int] = mapped_column(default=0)
+    """Attempts that count for the job's retry; a start that is given back does not."""
+    not_before: Mapped[datetime | None]
+    """Until then it stays back in its queue."""
     stop_requested_by: Mapped[str | None]
     stop_code: Mapped[str | None]
     enqueued_at: Mapped[datetime]
@@ -126,10 +131,14 @@ class AttemptRow(Base):
     cluster: Mapped[str]
     demand: Mapped[dict[str, Any]]
     """What the ledger counts for it on that cluster."""
+    placement: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Of a gang: resources by node id, as planned until Ray has placed it."""
     state: Mapped[str]
     state_since: Mapped[datetime]
     created_at: Mapped[datetime]
     posted_at: Mapped[datetime | None]
+    allocated_at: Mapped[datetime | None]
+    """Since when everything it asked for is its own (R8)."""
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     lost_timeout_s: Mapped[int] = mapped_column(default=900)
@@ -137,8 +146,60 @@ class AttemptRow(Base):
     lost_since: Mapped[datetime | None]
     """Since when the cluster has not answered for it."""
     driver_address: Mapped[str | None]
-    """HTTP address of the node agent that serves the driver's log."""
+    """HTTP address of the node agent that serves the driver's log and events."""
+    events_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """How far the runner's events have been read."""
+    verdict: Mapped[dict[str, Any] | None]
+    """What the runner of a gang said of its end, before Ray says that it is over."""
     end: Mapped[dict[str, Any] | None]
+
+
+class TaskRow(Base):
+    """One task of a gang, as the runner's events tell; `task_group` is the group's index."""
+
+    __tablename__ = "tasks"
+
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id", ondelete="CASCADE"), primary_key=True)
+    task_group: Mapped[int] = mapped_column(primary_key=True)
+    task: Mapped[int] = mapped_column(primary_key=True)
+    group_name: Mapped[str]
+    state: Mapped[str]
+    node_id: Mapped[str | None]
+    container_ip: Mapped[str | None]
+    host_ip: Mapped[str | None]
+    agent_address: Mapped[str | None]
+    """HTTP address of the node agent that serves its log."""
+    exit_code: Mapped[int | None]
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+class UsageRow(Base):
+    """What one attempt held, from full allocation on (R8), and what it cost before and in vain.
+
+    Kept when the run itself is forgotten.
+    """
+
+    __tablename__ = "usage"
+    __table_args__ = (Index(None, "began_at"), Index(None, "ended_at"))
+
+    attempt_id: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str]
+    job_name: Mapped[str]
+    created_by: Mapped[str]
+    resource_group: Mapped[str | None]
+    cluster: Mapped[str]
+    amount: Mapped[dict[str, Any]]
+    """Resources, as the ledger counts them."""
+    held_from: Mapped[datetime]
+    """When the first of it was reserved."""
+    began_at: Mapped[datetime | None]
+    """Full allocation; None for one that never had it."""
+    ended_at: Mapped[datetime | None]
+    cold_start_s: Mapped[float] = mapped_column(default=0)
+    """How long its own cluster took to come up."""
+    in_vain: Mapped[bool] = mapped_column(default=False)
+    """It failed and another attempt followed."""
 
 
 class LogRow(Base):

@@ -9,9 +9,10 @@ from api.schemas.base import In
 from api.texts import Language, say
 from kernel.events import EventRow
 from rayjobs.explain import Explanation
+from rayjobs.model.job import MAIN_GROUP
 from rayjobs.model.run import Condition, End
 from rayjobs.phases import Phase
-from rayjobs.run_report import MAIN_GROUP, RunReport, Standing, attempt_end, driver_facts, task_state
+from rayjobs.run_report import RunReport, Standing, attempt_end, driver_facts, task_state
 from rayjobs.run_store import condition_from_json
 from rayjobs.tables import AttemptRow, RunRow
 

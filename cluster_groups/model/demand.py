@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from cluster_groups.model.cluster import ClusterKind, ClusterState, Node
 from cluster_groups.model.health import HealthStatus
@@ -9,11 +10,35 @@ from kernel.reasons import Reason
 from kernel.resources import Resources
 
 
+class PlacementStrategy(StrEnum):
+    """Ray's own four, of which the strict ones are promises (ray.util.placement_group)."""
+
+    STRICT_SPREAD = "STRICT_SPREAD"
+    """Each bundle on a node of its own."""
+    SPREAD = "SPREAD"
+    PACK = "PACK"
+    STRICT_PACK = "STRICT_PACK"
+    """All bundles on one node."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundles:
+    """`count` bundles of one size, each of which must lie on one node; those of a task group."""
+
+    size: Resources
+    count: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """`resources.gpu` is keyed by the one type asked for, or by any type when `gpu_types` is empty."""
+    """`resources.gpu` is keyed by the one type asked for, or by any type when `gpu_types` is empty.
+
+    A gang has `bundles`, and `resources` is their sum; what has none may take its resources from anywhere.
+    """
 
     resources: Resources = field(default_factory=Resources)
+    bundles: tuple[Bundles, ...] = ()
+    strategy: PlacementStrategy = PlacementStrategy.STRICT_SPREAD
     gpu_types: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     ray_version: str | None = None

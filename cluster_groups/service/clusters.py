@@ -19,6 +19,7 @@ from cluster_groups.model.cluster import (
     ClusterState,
 )
 from cluster_groups.model.demand import ClusterView
+from cluster_groups.model.quota import ClusterUse
 from cluster_groups.service.base import (
     CLUSTER_LOOP,
     HEALTH_LOOP,
@@ -91,10 +92,13 @@ class Clusters:
             return None
         return store.view_of(store.cluster_of(row))
 
-    async def usage(self, session: AsyncSession) -> Mapping[str, Resources]:
+    async def usage(self, session: AsyncSession) -> Mapping[str, tuple[ClusterUse, ...]]:
         """What clusters hold of each resource group, at their minimum."""
-        held = await store.holding(session)
-        return use_by_group((cluster.resource_group or "", cluster.spec.minimum) for cluster in held)
+        uses: dict[str, list[ClusterUse]] = {}
+        for cluster in await store.holding(session):
+            use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=cluster.spec.minimum)
+            uses.setdefault(cluster.resource_group or "", []).append(use)
+        return {group: tuple(found) for group, found in uses.items()}
 
     async def create(self, session: AsyncSession, actor: Actor, config: ClusterConfig) -> Cluster:
         actor.need(Role.OPERATOR)

@@ -17,11 +17,11 @@ from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.health import HealthStatus
 from kernel.clock import instant
 from kernel.reasons import Owner, Reason
-from kernel.resources import Resources
+from kernel.resources import Resources, total
 from rayjobs.decide.order import order_queue
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import End, EndClass, EndCode
-from rayjobs.snapshot import AdmissionSnapshot, Load, WaitingRun
+from rayjobs.snapshot import AdmissionSnapshot, Held, Load, WaitingRun
 
 ATTACHED_DRIVERS = 10
 OWN_CLUSTER = "a cluster of its own"
@@ -99,12 +99,18 @@ class _Room:
     def take(self, view: ClusterView, demand: Demand) -> None:
         load = self.load.get(view.id, Load())
         self.load[view.id] = Load(
-            drivers=load.drivers + 1, starting=load.starting + 1, used=load.used + demand.resources
+            drivers=load.drivers + 1,
+            starting=load.starting + 1,
+            held=(*load.held, Held(run=None, amount=demand.resources)),
         )
 
 
 def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
-    room = _Room(snapshot=snapshot, load=dict(snapshot.load), quota_used=dict(snapshot.quota_used))
+    room = _Room(
+        snapshot=snapshot,
+        load=dict(snapshot.load),
+        quota_used={name: total(one.amount for one in held) for name, held in snapshot.quota_held.items()},
+    )
     by_name = {view.name: view for view in snapshot.clusters.values()}
     starts: list[Start] = []
     waits: list[Wait] = []

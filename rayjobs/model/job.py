@@ -8,8 +8,12 @@ from enum import StrEnum
 from typing import Any
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
+from cluster_groups.model.demand import PlacementStrategy
+from kernel.resources import ANY_GPU, Resources
 
 DEFAULT_PRIORITY = 5
+MAIN_GROUP = "main"
+"""The one group that a plain job is shown as having (R2)."""
 TAG_KEY = re.compile(r"\w[\w./-]{0,62}")
 
 
@@ -42,6 +46,27 @@ class Requirements:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TaskGroup:
+    """`count` identical tasks, each on one node, `entrypoint` in bash. None of the thresholds: R29 and R30."""
+
+    name: str
+    count: int
+    cpu: float = 1
+    memory_gib: float = 1
+    gpu: int = 0
+    gpu_type: str | None = None
+    entrypoint: str
+    min_succeeded: int | None = None
+    min_failed: int | None = None
+
+    @property
+    def resources(self) -> Resources:
+        """Of one task."""
+        gpu = {self.gpu_type or ANY_GPU: float(self.gpu)} if self.gpu else {}
+        return Resources(cpu=self.cpu, memory_gib=self.memory_gib, gpu=gpu)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
     max_attempts: int = 1
     on: tuple[str, ...] = ("platform", "placement", "lost")
@@ -65,7 +90,11 @@ class JobSpec:
     cluster: str | None = None
     cluster_group: str | None = None
     package: str | None = None
-    entrypoint: str
+    entrypoint: str = ""
+    """Of a plain job; a multi-task job has task groups instead."""
+    task_groups: tuple[TaskGroup, ...] = ()
+    placement_strategy: PlacementStrategy = PlacementStrategy.STRICT_SPREAD
+    gang_timeout_s: int = 600
     start_timeout_s: int = 1800
     stop_grace_s: int = 10
     requirements: Requirements | None = None
@@ -78,6 +107,10 @@ class JobSpec:
     max_runtime_s: int | None = None
     retry: Retry = field(default_factory=Retry)
     retry_safe: bool = False
+
+    @property
+    def is_gang(self) -> bool:
+        return bool(self.task_groups)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

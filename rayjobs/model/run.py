@@ -28,11 +28,21 @@ RUN_TRANSITIONS: Transitions[RunState] = {
     RunState.SUBMITTED: frozenset(
         {RunState.WAITING, RunState.STARTING, RunState.FAILED, RunState.STOPPED, RunState.QUEUE_TIMEOUT}
     ),
+    # STARTING and RUNNING → WAITING: a start that is given back, an attempt that is tried again
     RunState.WAITING: frozenset({RunState.STARTING, RunState.FAILED, RunState.STOPPED, RunState.QUEUE_TIMEOUT}),
     RunState.STARTING: frozenset(
-        {RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}
+        {
+            RunState.WAITING,
+            RunState.RUNNING,
+            RunState.STOPPING,
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.STOPPED,
+        }
     ),
-    RunState.RUNNING: frozenset({RunState.STOPPING, RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}),
+    RunState.RUNNING: frozenset(
+        {RunState.WAITING, RunState.STOPPING, RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}
+    ),
     RunState.STOPPING: frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.STOPPED}),
     RunState.SUCCEEDED: frozenset(),
     RunState.FAILED: frozenset(),
@@ -61,6 +71,10 @@ class EndClass(StrEnum):
 
 class EndCode(StrEnum):
     ALL_TASKS_DONE = "ALL_TASKS_DONE"
+    MIN_SUCCEEDED = "MIN_SUCCEEDED"
+    """Enough tasks of one group succeeded (R28)."""
+    MIN_FAILED = "MIN_FAILED"
+    """More than one task of a group failed, as many as its `min_failed` allows for (R30)."""
     EXIT_NONZERO = "EXIT_NONZERO"
     SIGNAL = "SIGNAL"
     BY_USER = "BY_USER"
@@ -78,6 +92,8 @@ class EndCode(StrEnum):
     SUBMIT_REFUSED = "SUBMIT_REFUSED"
     CLUSTER_START_FAILED = "CLUSTER_START_FAILED"
     START_TIMEOUT = "START_TIMEOUT"
+    GANG_TIMEOUT = "GANG_TIMEOUT"
+    """Not all tasks had their place within `gang_timeout_s`; the run waits again (R9)."""
     HEAD_LOST = "HEAD_LOST"
     NODE_LOST = "NODE_LOST"
     CLUSTER_LOST = "CLUSTER_LOST"
@@ -116,6 +132,8 @@ class AttemptState(StrEnum):
     arrived."""
     PENDING = "PENDING"
     """Accepted by Ray, no driver yet."""
+    PLACING = "PLACING"
+    """The driver of a gang runs and waits until every task has its place."""
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     """A stop was asked for; Ray has not confirmed that everything is gone."""
@@ -129,7 +147,10 @@ class AttemptState(StrEnum):
 ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
     AttemptState.CLUSTER: frozenset({AttemptState.POSTING, AttemptState.RELEASING}),
     AttemptState.POSTING: frozenset({AttemptState.PENDING, AttemptState.COLLECTING, AttemptState.RELEASING}),
-    AttemptState.PENDING: frozenset({AttemptState.RUNNING, AttemptState.STOPPING, AttemptState.COLLECTING}),
+    AttemptState.PENDING: frozenset(
+        {AttemptState.PLACING, AttemptState.RUNNING, AttemptState.STOPPING, AttemptState.COLLECTING}
+    ),
+    AttemptState.PLACING: frozenset({AttemptState.RUNNING, AttemptState.STOPPING, AttemptState.COLLECTING}),
     AttemptState.RUNNING: frozenset({AttemptState.STOPPING, AttemptState.COLLECTING}),
     AttemptState.STOPPING: frozenset({AttemptState.COLLECTING}),
     AttemptState.COLLECTING: frozenset({AttemptState.RELEASING}),

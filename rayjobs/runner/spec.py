@@ -13,6 +13,8 @@ MAX_SPEC_BYTES = 96 * 1024
 EXIT_MAX_RUNTIME = 230
 EXIT_GUARD_LOST = 231
 EXIT_RUNNER_FAILED = 232
+EXIT_GANG_TIMEOUT = 233
+EXIT_TASK_LOST = 234
 """Codes of our own, where programs seldom end; events.jsonl tells for certain."""
 
 OWN_ENV_VARS = ("RAY_JOB_STOP_WAIT_TIME_S",)
@@ -27,11 +29,30 @@ class SpecTooLarge(ValueError):
         self.size_bytes = size_bytes
 
 
+class GroupSpec(NamedTuple):
+    """One task group; sizes are those of one task."""
+
+    name: str
+    tasks: int
+    cpu: float
+    memory_bytes: int
+    gpu: int
+    gpu_type: str | None
+    command: str
+    min_succeeded: int | None = None
+    min_failed: int | None = None
+
+
 class RunnerSpec(NamedTuple):
+    """Either `command`, of a plain job, or `groups`."""
+
     submission_id: str
     run_id: str
     attempt: int
-    command: str
+    command: str = ""
+    groups: tuple[GroupSpec, ...] = ()
+    placement_strategy: str = "STRICT_SPREAD"
+    gang_timeout_s: float = 600
     stop_grace_s: float = 10
     max_runtime_s: float | None = None
     previous_cluster: str | None = None
@@ -45,4 +66,6 @@ def pack(spec: RunnerSpec) -> str:
 
 
 def unpack(packed: str) -> RunnerSpec:
-    return RunnerSpec(**json.loads(zlib.decompress(base64.urlsafe_b64decode(packed))))
+    fields = json.loads(zlib.decompress(base64.urlsafe_b64decode(packed)))
+    groups = tuple(GroupSpec(*group) for group in fields.pop("groups"))
+    return RunnerSpec(groups=groups, **fields)

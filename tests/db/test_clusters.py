@@ -7,6 +7,7 @@ import pytest
 
 from cluster_groups.model.cluster import ClusterState, NodeSpec, WorkerGroup
 from cluster_groups.model.health import HealthStatus
+from cluster_groups.model.quota import ClusterUse
 from kernel.actor import Actor, Role
 from kernel.clock import instant
 from kernel.db import Database
@@ -278,7 +279,8 @@ class TestOnDemand:
             (view,) = await world.clusters.views(session)
             assert view.on_demand
             assert view == await world.clusters.view(session, cluster.id)
-            assert await world.clusters.usage(session) == {"default": Resources(cpu=3, memory_gib=6)}
+            use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=Resources(cpu=3, memory_gib=6))
+            assert await world.clusters.usage(session) == {"default": (use,)}
 
     async def test_never_goes_beyond_the_quota(self, world: ClusterWorld) -> None:
         await world.do("create", a_config(head=NodeSpec(cpu=12, memory_gib=2)))

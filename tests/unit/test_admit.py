@@ -13,7 +13,7 @@ from kernel.resources import Resources
 from rayjobs.decide.admit import MAX_STARTING, AdmissionPlan, driver_limit, plan_admission
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import EndClass, EndCode
-from rayjobs.snapshot import AdmissionSnapshot, Load, WaitingRun
+from rayjobs.snapshot import AdmissionSnapshot, Held, Load, WaitingRun
 from tests.builders.runs import NOW, a_cluster, a_group, a_resource_group, a_run
 
 LATER = NOW + timedelta(minutes=5)
@@ -87,7 +87,7 @@ class TestOnACluster:
 
     def test_nobody_overtakes_one_that_waits_for_room(self) -> None:
         large, small = Demand(resources=Resources(cpu=4)), Demand(resources=Resources(cpu=1))
-        load = {"clu_c1": Load(drivers=1, used=Resources(cpu=2))}
+        load = {"clu_c1": Load(drivers=1, held=(Held(run=None, amount=Resources(cpu=2)),))}
         result = plan(a_run(1, demand=large), a_run(2, demand=small), load=load)
         assert waiting(result) == {"run_0001": "QUEUED_BEHIND", "run_0002": "QUEUED_BEHIND"}
         assert result.waits[1].reason.params["run"] == "run_0001"
@@ -116,8 +116,8 @@ class TestOnDemand:
     def test_used_quota_counts_and_so_do_starts_of_the_same_round(self) -> None:
         demand = Demand(resources=Resources(cpu=3, memory_gib=8))
         runs = [a_run(number, run_mode=RunMode.ON_DEMAND, demand=demand) for number in (1, 2, 3)]
-        used = {"default": Resources(cpu=2)}
-        result = plan(*runs, resource_groups={"default": a_resource_group()}, quota_used=used)
+        used = {"default": (Held(run=None, amount=Resources(cpu=2)),)}
+        result = plan(*runs, resource_groups={"default": a_resource_group()}, quota_held=used)
         assert started(result) == ["run_0001", "run_0002"]
         (wait,) = result.waits
         assert (wait.reason.code, wait.reason.owner) == ("QUOTA_INSUFFICIENT", Owner.QUOTA)
@@ -126,8 +126,8 @@ class TestOnDemand:
     def test_a_smaller_one_does_not_overtake(self) -> None:
         large = a_run(1, run_mode=RunMode.ON_DEMAND, demand=Demand(resources=Resources(cpu=8)))
         small = a_run(2, run_mode=RunMode.ON_DEMAND, demand=Demand(resources=Resources(cpu=1)))
-        used = {"default": Resources(cpu=4)}
-        result = plan(large, small, resource_groups={"default": a_resource_group()}, quota_used=used)
+        used = {"default": (Held(run=None, amount=Resources(cpu=4)),)}
+        result = plan(large, small, resource_groups={"default": a_resource_group()}, quota_held=used)
         assert waiting(result) == {"run_0001": "QUOTA_INSUFFICIENT", "run_0002": "QUEUED_BEHIND"}
 
     def test_what_can_never_fit_holds_nobody_up(self) -> None:
@@ -164,7 +164,7 @@ class TestInAGroup:
 
     def test_room_kept_for_a_group_run_is_not_given_to_a_later_one(self) -> None:
         two = Demand(resources=Resources(cpu=4))
-        load = {"clu_c1": Load(drivers=1, used=Resources(cpu=1))}
+        load = {"clu_c1": Load(drivers=1, held=(Held(run=None, amount=Resources(cpu=1)),))}
         first = a_run(1, run_mode=RunMode.CLUSTER_GROUP, demand=two)
         result = plan(first, a_run(2), groups={"g1": a_group("c1")}, load=load)
         assert waiting(result) == {"run_0001": "QUEUED_BEHIND", "run_0002": "QUEUED_BEHIND"}
