@@ -8,7 +8,7 @@ import asyncio
 import heapq
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.clock import Clock
 from kernel.db import Database, after_commit
+from kernel.together import LoadedTogether
 
 SnapshotT = TypeVar("SnapshotT")
 PlanT = TypeVar("PlanT")
@@ -68,6 +69,8 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     name: str
     relist_s: float = 30.0
     concurrency: int = 16
+    applies_together: bool = False
+    """Its writes may share a transaction with what else is written: for many small ones."""
     rest: float = 0.0
     """How many times as long as a look took its key is then left alone: many hints at once shall cost few looks."""
 
@@ -78,6 +81,11 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     @abstractmethod
     async def load(self, session: AsyncSession, key: str) -> SnapshotT | None:
         """A frozen view of it; None when there is nothing to do any more."""
+
+    async def load_many(self, session: AsyncSession, keys: Sequence[str]) -> Mapping[str, SnapshotT]:
+        """Like `load`, for keys that are due at the same moment; what has nothing to do is left out."""
+        found = {key: await self.load(session, key) for key in keys}
+        return {key: snapshot for key, snapshot in found.items() if snapshot is not None}
 
     @abstractmethod
     def decide(self, snapshot: SnapshotT, now: datetime) -> PlanT | None:
@@ -136,6 +144,7 @@ class Loop:
         self._failed_in_row = 0
         """Its kind alone, since whoever asks may see it; the log has the rest."""
         self._database = database
+        self._loads: LoadedTogether[Any] = LoadedTogether(self._load)
         self._clock = clock
         self._observe = observer
         self._due: dict[str, float] = {}
@@ -255,10 +264,13 @@ class Loop:
                 self.hint(key, again)
             self._wake.set()
 
+    async def _load(self, keys: Sequence[str]) -> Mapping[str, Any]:
+        async with self._database.read() as session:
+            return await self.reconciler.load_many(session, keys)
+
     async def _step(self, key: str) -> float | None:
         reconciler = self.reconciler
-        async with self._database.read() as session:
-            snapshot = await reconciler.load(session, key)
+        snapshot = await self._loads.get(key)
         start = time.perf_counter()
         plan = None if snapshot is None else reconciler.decide(snapshot, self._clock.now())
         if plan is None:
@@ -267,10 +279,19 @@ class Loop:
         outcome = await reconciler.act(plan)
         self._observe(Step(reconciler.name, key, Stage.ACTED, plan, outcome))
         if reconciler.changes(plan, outcome):
-            async with self._database.write() as session:
-                await reconciler.apply(session, plan, outcome, self._clock.now())
+            await self._apply(plan, outcome)
             self._observe(Step(reconciler.name, key, Stage.APPLIED, plan, outcome))
         return reconciler.again_s(plan, outcome)
+
+    async def _apply(self, plan: Any, outcome: Any) -> None:
+        async def unit(session: AsyncSession) -> None:
+            await self.reconciler.apply(session, plan, outcome, self._clock.now())
+
+        if self.reconciler.applies_together:
+            await self._database.write_together(unit)
+        else:
+            async with self._database.write() as session:
+                await unit(session)
 
     def _note_failure(self, key: str, error: Exception) -> float:
         pause_s = self._back_off_s(key)

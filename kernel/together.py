@@ -1,9 +1,9 @@
-"""Units of work that come at the same moment share one transaction, so that a burst costs its work, not its commits."""
+"""What comes at the same moment is done together, so that a burst costs its work and not its round trips."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -13,11 +13,45 @@ Unit = Callable[[AsyncSession], Awaitable[Result]]
 AT_ONCE = 32
 
 
-class Together:
-    """What comes while one batch is at work is the next one: whoever comes alone waits for nobody.
+class LoadedTogether(Generic[Result]):
+    """Asked for one key, loads all keys that are asked for meanwhile; a key that has nothing is left out."""
 
-    If anything goes wrong in a batch it is rolled back and each of its units is done again by itself, so that none
-    answers for another. Nothing is flushed in between: a unit does not see what those before it have added.
+    def __init__(self, load: Callable[[Sequence[str]], Awaitable[Mapping[str, Result]]]) -> None:
+        self._load = load
+        self._waiting: dict[str, asyncio.Future[Result | None]] = {}
+        self._worker: asyncio.Task[None] | None = None
+
+    async def get(self, key: str) -> Result | None:
+        answer = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work(), name="loaded together")
+        return await asyncio.shield(answer)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, {}
+            await self._answer(asked)
+
+    async def _answer(self, asked: Mapping[str, "asyncio.Future[Result | None]"]) -> None:
+        try:
+            found = await self._load(list(asked))
+        except Exception as error:  # noqa: BLE001 - it is whoever waits who has to deal with it
+            if len(asked) > 1:
+                for key, answer in asked.items():
+                    await self._answer({key: answer})
+            else:
+                next(iter(asked.values())).set_exception(error)
+            return
+        for key, answer in asked.items():
+            answer.set_result(found.get(key))
+
+
+class Together:
+    """Units of work that share a transaction.
+
+    What comes while one batch is at work is the next one: whoever comes alone waits for nobody. If anything goes wrong
+    in a batch it is rolled back and each of its units is done again by itself, so that none answers for another.
+    Nothing is flushed in between: a unit does not see what those before it have added.
     """
 
     def __init__(self, write: Callable[[], AbstractAsyncContextManager[AsyncSession]]) -> None:
