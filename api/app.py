@@ -5,13 +5,15 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
+from api.dashboard import routes as dashboard
 from api.edge import Edge
 from api.errors import MEDIA_TYPE, answer_http_exception, answer_invalid_request, answer_muster_error
 from api.idempotency import Replay, answer_replay
 from api.ray_endpoint.routes import ray_endpoint
-from api.routers import access, clusters, credentials, groups, health, jobs, logs, packages, resources, runs
+from api.routers import access, clusters, credentials, groups, health, jobs, logs, packages, resources, runs, usage
 from api.schemas.base import ProblemOut
 from api.wiring import Services
 from kernel.errors import MusterError
@@ -24,19 +26,23 @@ ROUTERS = (  # a request walks along them: the busiest come first
     clusters.router,
     groups.router,
     resources.router,
+    usage.router,
     credentials.router,
     access.router,
     health.router,
+    dashboard.router,
 )
 
 
 def create_app(services: Services) -> FastAPI:
-    app = FastAPI(
+    app = FastAPIOffline(  # FastAPI, with the files of its page below /docs from here and not from elsewhere
         title="Muster",
         description="A Ray-native cluster manager.",
         version=version("muster"),
         redirect_slashes=False,
         redoc_url=None,
+        static_url="/docs/assets",
+        swagger_ui_parameters={"validatorUrl": None},
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         responses={"default": {"model": ProblemOut, "description": "Why not."}},
         exception_handlers={

@@ -51,10 +51,10 @@ class Tokens:
 
     async def authenticate(self, authorization: str | None) -> Actor:
         """The actor behind an `Authorization: Bearer …` header."""
-        scheme, _, secret = (authorization or "").partition(" ")
-        if scheme.lower() != "bearer" or not secret:
-            raise Unauthenticated("UNAUTHENTICATED")
-        key = digest(secret.strip())
+        return await self.actor_of_digest(digest(bearer(authorization)))
+
+    async def actor_of_digest(self, key: str) -> Actor:
+        """For what stands for a token without knowing its secret, and ends with it."""
         known = self._known.get(key)
         if known is None or known.until < time.monotonic():
             known = await self._look_up(key)
@@ -153,6 +153,14 @@ class Tokens:
     def _forget(self, key: str) -> None:
         self._deletions += 1
         self._known.pop(key, None)
+
+
+def bearer(authorization: str | None) -> str:
+    """The secret in the header."""
+    scheme, _, secret = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not secret:
+        raise Unauthenticated("UNAUTHENTICATED")
+    return secret.strip()
 
 
 def actor_of(row: TokenRow) -> Actor:

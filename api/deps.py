@@ -10,19 +10,21 @@
 its first answer without entering the block, and with `?dry_run=true` rolls everything back after the last check.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api import idempotency
-from api.edge import API
+from api.edge import API, StrictRoute
 from api.texts import Language, language_of
 from api.wiring import Services
 from kernel.actor import Actor
+from kernel.errors import InvalidInput, pointer_to
 from kernel.paging import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from kernel.together import Unit
 
@@ -119,6 +121,17 @@ class Call:
         return idempotency.Key.of(self.request, self.actor.user, self.idempotency_key, body)
 
 
+def _refuse_unknown_parameters(request: Request) -> None:
+    """A misspelt filter would list everything, a misspelt `dry_run` store it."""
+    route = request.scope["route"]
+    if not request.url.query or not isinstance(route, StrictRoute) or route.query_names is None:
+        return
+    for name in request.query_params:
+        if name not in route.query_names:
+            known = sorted(route.query_names)
+            raise InvalidInput("UNKNOWN_PARAMETER", pointer=pointer_to(name), parameter=name, known=known)
+
+
 class _NothingStored(Exception):
     """Ends a dry run, which is no error."""
 
@@ -132,6 +145,7 @@ async def reading(request: Request) -> Call:
     """GET: any role may look."""
     services = services_of(request)
     actor = await services.tokens.authenticate(request.headers.get("authorization"))
+    _refuse_unknown_parameters(request)
     return Call(request, services, actor)
 
 
@@ -165,7 +179,29 @@ async def page_request(
     return PageRequest(limit=limit, cursor=cursor, sort=sort)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Of a list that is short enough to be read whole; without a limit all of it."""
+
+    start: int = 0
+    limit: int | None = None
+
+    def of(self, items: Sequence[Any]) -> dict[str, Any]:
+        end = len(items) if self.limit is None else self.start + self.limit
+        return {"items": list(items[self.start : end]), "next_cursor": str(end) if end < len(items) else None}
+
+
+async def part_request(
+    limit: Annotated[int | None, Query(ge=1, le=MAX_LIMIT, description="All without it.")] = None,
+    cursor: Annotated[str | None, Query(description="`next_cursor` of the part before.", max_length=18)] = None,
+) -> Part:
+    if cursor is not None and not (cursor.isascii() and cursor.isdecimal()):
+        raise InvalidInput("INVALID_CURSOR", pointer="/cursor")
+    return Part(start=int(cursor or 0), limit=limit)
+
+
 Reading = Annotated[Call, Depends(reading)]
 Changing = Annotated[Call, Depends(changing)]
 Creating = Annotated[Call, Depends(creating)]
 Paging = Annotated[PageRequest, Depends(page_request)]
+Parting = Annotated[Part, Depends(part_request)]

@@ -7,12 +7,16 @@ import json
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from itertools import count
 from typing import Any
 
 import structlog
 from fastapi import APIRouter, Request, Response
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,6 +44,8 @@ class Edge:
         request_id = self._request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         structlog.contextvars.bind_contextvars(request_id=request_id)
+        if scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
         started = False
 
         async def send_with_id(message: Message) -> None:
@@ -68,7 +74,10 @@ class Edge:
 
 
 class StrictRequest(Request):
-    """Bounded, and JSON as the RFC has it: Python also takes NaN, and half characters no database can store."""
+    """Bounded, and JSON as it is meant.
+
+    Python also takes NaN, half characters no database can store, and the same key twice.
+    """
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
@@ -84,7 +93,7 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
         try:
-            value = json.loads(body, parse_float=_finite, parse_constant=_finite)
+            value = json.loads(body, parse_float=_finite, parse_constant=_finite, object_pairs_hook=_object)
         except UnicodeDecodeError as error:
             raise Malformed("MALFORMED_JSON", reason="it is not UTF-8") from error
         except RecursionError as error:
@@ -95,6 +104,14 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
+    @cached_property
+    def query_names(self) -> frozenset[str] | None:
+        """What may be asked for behind `?`; None where the end of the address is somebody else's, and so its query."""
+        if ":path}" in self.path:
+            return None
+        known = get_flat_params(self.dependant)
+        return frozenset(one.alias for one in known if isinstance(one.field_info, Query))
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
@@ -106,6 +123,19 @@ class StrictRoute(APIRoute):
 
 def v1_router(tag: str) -> APIRouter:
     return APIRouter(prefix=API, tags=[tag], route_class=StrictRoute)
+
+
+def _without_body(send: Send) -> Send:
+    """HEAD is a GET of which only the beginning is sent; what would be a stream ends with its first piece."""
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body"})
+        elif message.get("more_body"):
+            raise ClientDisconnect
+
+    return send_head
 
 
 def _as_muster_error(error: Exception, request_id: str) -> MusterError:
@@ -121,6 +151,15 @@ def _as_muster_error(error: Exception, request_id: str) -> MusterError:
 def _refuse_nul(scope: Scope) -> None:
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise Malformed("MALFORMED_REQUEST", reason="there is a NUL in its address")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that is there twice nobody can say which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise Malformed("DUPLICATE_KEY", key=twice[:100].encode("utf-8", "replace").decode())
+    return found
 
 
 def _finite(text: str) -> float:

@@ -1,16 +1,19 @@
 """Errors at the edge: whatever is raised becomes `application/problem+json` (api.md §1) in the language asked for."""
 
 import errno
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from pydantic_core import to_json
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from api.texts import Language, language_of, say
 from kernel.errors import (
@@ -29,6 +32,7 @@ from kernel.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 JSON = "application/json"
+SHOWN_LENGTH = 80
 
 
 class MethodNotAllowed(MusterError):
@@ -43,7 +47,10 @@ async def answer_muster_error(request: Request, error: Exception) -> Response:
 async def answer_http_exception(request: Request, error: Exception) -> Response:
     """What the framework refuses by itself."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for nothing else
-    return problem_response(request, _from_http(request, error), error.headers or {})
+    headers = dict(error.headers or {})
+    if error.status_code == MethodNotAllowed.status:
+        headers["Allow"] = ", ".join(_methods_at(request))
+    return problem_response(request, _from_http(request, error), headers)
 
 
 async def answer_invalid_request(request: Request, error: Exception) -> Response:
@@ -114,8 +121,15 @@ def _from_http(request: Request, error: HTTPException) -> MusterError:
     if error.status_code == NotFound.status:
         return NotFound("NOT_FOUND", kind="path", ref=path)
     if error.status_code == MethodNotAllowed.status:
-        return MethodNotAllowed("METHOD_NOT_ALLOWED", method=request.method)
+        return MethodNotAllowed("METHOD_NOT_ALLOWED", method=request.method, allowed=_methods_at(request))
     return Malformed("MALFORMED_REQUEST", reason=str(error.detail))
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Of all routes with this path; the framework names those of the first."""
+    here = [one for one in iter_route_contexts(request.app.routes) if one.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for one in here for method in one.methods or ()}
+    return sorted(methods | {"HEAD"} if "GET" in methods else methods)
 
 
 def _from_validation(request: Request, errors: Iterable[Mapping[str, Any]]) -> MusterError:
@@ -152,7 +166,8 @@ def _problem(error: Mapping[str, Any]) -> Problem:
         return problem("UNKNOWN_FIELD", pointer, field=str(location[-1]))
     expected = _TYPES.get(kind.split("_")[0])
     if expected and kind.endswith(_TYPE_ENDINGS):
-        return problem("INVALID_TYPE", pointer, expected=expected)
+        told = _in_quotes(error.get("input")) if expected == "string" else expected
+        return problem("INVALID_TYPE", pointer, expected=told)
     return problem("INVALID_VALUE", pointer, allowed=_allowed(error))
 
 
@@ -177,6 +192,12 @@ _BOUNDS = {
     "min_length": "length ≥ {}",
     "max_length": "length ≤ {}",
 }
+
+
+def _in_quotes(value: Any) -> str:
+    """A string, and where it can be told the one to write: `"4"` for 4."""
+    text = json.dumps(value) if isinstance(value, int | float | dict | list) else ""
+    return f"string ({json.dumps(text)})" if 0 < len(text) <= SHOWN_LENGTH else "string"
 
 
 def _allowed(error: Mapping[str, Any]) -> str | list[str]:

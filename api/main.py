@@ -104,7 +104,7 @@ def _listener(settings: Settings) -> socket.socket:
 def _announce(settings: Settings, listener: socket.socket, secret: str | None) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     lines = [f"Muster {version('muster')} on http://{host}:{listener.getsockname()[1]}"]
-    if secret is not None:
+    if secret is not None and settings.admin_token is None:
         lines.append(f"Admin token, told only now and kept in {settings.admin_token_file}: {secret}")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

@@ -1,6 +1,6 @@
 """Prometheus figures: what loops count as it happens, and what is asked of the database at the scrape."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -18,11 +18,15 @@ _DECISION_BUCKETS_S = (0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """Counted in the database: runs by state, waiting runs by condition code, clusters by name and health."""
+    """Counted in the database: runs by state, waiting runs by condition code, clusters by name and health.
+
+    `quota` by resource group, resource and kind (used, reserved, max).
+    """
 
     runs: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
     clusters: Sequence[tuple[str, str]] = ()
+    quota: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
 
 class Metrics:
@@ -60,7 +64,8 @@ class Metrics:
             self.decision_seconds.labels(step.loop).observe(step.decided_in_s)
         elif step.stage is Stage.APPLIED and isinstance(step.plan, AdmissionPlan):
             for start in step.plan.starts:
-                self.queue_wait_seconds.observe((self._clock.now() - start.run.enqueued_at).total_seconds())
+                since = start.run.waiting_since or start.run.enqueued_at
+                self.queue_wait_seconds.observe((self._clock.now() - since).total_seconds())
         elif step.stage is Stage.APPLIED and isinstance(step.outcome, Change) and step.outcome.end is not None:
             self.attempts_total.labels(step.outcome.end.end_class).inc()
 
@@ -89,3 +94,10 @@ class _Counted(Collector):
         for cluster, status in self._figures.clusters:
             health.add_metric([cluster, status], 1)
         yield health
+        labels = ["group", "resource", "kind"]
+        quota = GaugeMetricFamily("muster_quota", "What resource groups may have, hold and keep.", labels=labels)
+        for group, resources in self._figures.quota.items():
+            for resource, kinds in resources.items():
+                for kind, amount in kinds.items():
+                    quota.add_metric([group, resource, kind], amount)
+        yield quota

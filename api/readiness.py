@@ -10,6 +10,7 @@ from api.schemas.health import CheckOut
 from api.wiring import Services
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.health import HealthStatus
+from cluster_groups.service.resources import ResourcePools
 from cluster_groups.tables import ClusterRow
 from kernel.errors import MusterError
 from rayjobs.model.run import WAITING_STATES
@@ -34,7 +35,7 @@ async def check_all(services: Services) -> list[CheckOut]:
     return [*parts, *loops]
 
 
-async def count_figures(session: AsyncSession) -> Figures:
+async def count_figures(session: AsyncSession, pools: ResourcePools) -> Figures:
     runs = await session.execute(select(RunRow.state, func.count()).group_by(RunRow.state))
     code = RunRow.condition["code"].as_string()
     waiting = await session.execute(
@@ -47,6 +48,7 @@ async def count_figures(session: AsyncSession) -> Figures:
         runs={state: count for state, count in runs},  # noqa: C416 - rows are tuples to people, not to mypy
         waiting={code: count for code, count in waiting},  # noqa: C416 - the same
         clusters=[(name, status) for name, status in clusters],
+        quota={name: use.by_resource() for name, use in (await pools.use_of_all(session)).items()},
     )
 
 

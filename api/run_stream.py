@@ -1,7 +1,7 @@
 """Streams of runs: their changes of state, and a log as it grows. Both resume where a client was cut off."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from fastapi.sse import ServerSentEvent
@@ -12,7 +12,7 @@ from api.schemas.runs import LogChunk, RunChange
 from api.wiring import Services
 from kernel.events import EventRow
 from rayjobs import run_store
-from rayjobs.log_pages import LogPage, WhichLog, find_attempt, read_page
+from rayjobs.log_pages import LogPage, WhichLog, find_log, read_page
 from rayjobs.model.run import RUN_FINALS
 from rayjobs.run_service import LOG_LOOP, RUN_NEWS
 from rayjobs.tables import RunRow
@@ -20,12 +20,13 @@ from rayjobs.tables import RunRow
 LOOK_AT_LEAST_EVERY_S = 2.0
 """A change made by another process rings no bell here."""
 PAGE_BYTES = 256 * 2**10
-
-
+TOLD = {"data", "offset", "next_offset"}
 LATE_SEQS = 1000
 LATE_FOR = timedelta(minutes=1)
 """So far below what was seen an event may still appear: its number was given out before it was committed."""
 AT_ONCE = 500
+MOST_TOLD = 10_000
+"""Runs of which a stream remembers what it has told; one it has forgotten may be told as it was before."""
 
 
 async def follow_changes(services: Services, since: int | None) -> AsyncIterator[ServerSentEvent]:
@@ -47,43 +48,52 @@ async def follow_changes(services: Services, since: int | None) -> AsyncIterator
                 condition=run.condition["code"] if run.condition else None,
                 end=run.end["code"] if run.end else None,
             )
-            yield ServerSentEvent(data=change, event="run", id=str(seq))
+            if place.is_news(change):
+                yield ServerSentEvent(data=change, event="run", id=str(seq))
         going_on = await services.news.wait(RUN_NEWS, timeout_s=LOOK_AT_LEAST_EVERY_S)
 
 
 async def follow_log(services: Services, run_id: str, which: WhichLog, offset: int) -> AsyncIterator[ServerSentEvent]:
-    """`event: log` with data, offset and next_offset, whose id is next_offset; last `event: end`."""
-    going_on = True
+    """`event: log` with data, offset and next_offset, whose id is next_offset; last `event: end`.
+
+    Unless one attempt was asked for, those that follow the present one are followed too, each from its offset 0.
+    """
+    epoch, going_on = which.attempt, True
     while going_on:
-        page, is_over = await read_on(services, run_id, which, offset)
+        page, run = await read_on(services, run_id, replace(which, attempt=epoch), offset)
+        epoch = epoch or run.epoch or None
+        is_last = epoch is None or epoch == run.epoch
         if page.data:
             offset = page.next_offset
             chunk = LogChunk(offset=page.offset, next_offset=offset, data=page.data, complete=page.complete)
-            yield ServerSentEvent(data=chunk.model_dump(exclude={"complete"}), event="log", id=str(offset))
-            continue
-        if page.complete and is_over:
+            yield ServerSentEvent(data=chunk.model_dump(include=TOLD), event="log", id=str(offset))
+        elif page.complete and not is_last and which.attempt is None:
+            epoch, offset = run.epoch, 0
+        elif page.complete and (run.state in RUN_FINALS or not is_last):
             yield ServerSentEvent(data={"next_offset": offset}, event="end", id=str(offset))
             return
-        going_on = await services.news.wait(run_id, timeout_s=LOOK_AT_LEAST_EVERY_S)
+        else:
+            going_on = await services.news.wait(run_id, timeout_s=LOOK_AT_LEAST_EVERY_S)
 
 
-async def read_on(services: Services, run_id: str, which: WhichLog, offset: int) -> tuple[LogPage, bool]:
-    """The next page and whether the run is over; a reader at the end of a growing log has it copied anew."""
+async def read_on(services: Services, run_id: str, which: WhichLog, offset: int) -> tuple[LogPage, RunRow]:
+    """The next page, and the run; a reader at the end of a growing log has it copied anew."""
     async with services.database.read() as session:
         run = await run_store.get_run(session, run_id)
-        attempt = await find_attempt(session, run, which)
-    page = await read_page(services.logs, run, attempt, offset=offset, limit_bytes=PAGE_BYTES)
-    if not page.data and not page.complete and attempt is not None:
-        services.hints.send_now(LOG_LOOP, attempt.id)
-    return page, run.state in RUN_FINALS
+        found = await find_log(session, run, which)
+    page = await read_page(services.logs, run, found, offset=offset, limit_bytes=PAGE_BYTES)
+    if not page.data and not page.complete and found is not None:
+        services.hints.send_now(LOG_LOOP, found.attempt.id)
+    return page, run
 
 
 @dataclass(slots=True)
 class _Place:
-    """How far a stream has come, and which of the latest events it has seen."""
+    """How far a stream has come, which of the latest events it has seen, and what it has told of each run."""
 
     seq: int
     seen: set[int] = field(default_factory=set)
+    told: dict[str, RunChange] = field(default_factory=dict)
 
     async def advance(self, session: AsyncSession, now: datetime) -> list[tuple[int, RunRow]]:
         """Each run that has something new, once, in the order of its latest event, with where to resume after it."""
@@ -99,6 +109,14 @@ class _Place:
         in_order = sorted((latest[run.id], run.id, run) for run in runs)
         self.seen = {seq for seq in self.seen if seq > self.seq - LATE_SEQS}
         return [(max(before, seq), run) for seq, _, run in in_order]
+
+    def is_news(self, change: RunChange) -> bool:
+        """Not every event of a run is one that its listeners can see."""
+        is_news = self.told.pop(change.id, None) != change
+        self.told[change.id] = change
+        if len(self.told) > MOST_TOLD:
+            del self.told[next(iter(self.told))]
+        return is_news
 
     def _is_new(self, seq: int) -> bool:
         is_new = seq not in self.seen

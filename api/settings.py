@@ -2,17 +2,25 @@
 
 import os
 import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from cryptography.fernet import Fernet
 from platformdirs import user_state_path
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel.errors import InvalidInput
 
 PREFIX = "MUSTER_"
+NO_SETTINGS = ("CONFIG", "ADDRESS", "TOKEN")
+"""Names behind the prefix that mean something else: where the file is, and what the command line reads."""
+TEST_PREFIX = f"{PREFIX}TEST_"
+LEAST_SECRET_LENGTH = 16
+LEAST_SECRET_VARIETY = 8
 
 
 def _absolute(value: Path) -> Path:
@@ -37,6 +45,18 @@ def _fernet_key(value: SecretStr | None) -> SecretStr | None:
     return value
 
 
+def _hard_to_guess(value: SecretStr | None) -> SecretStr | None:
+    """A token is all that stands between a stranger and every node."""
+    if value is None:
+        return None
+    secret = value.get_secret_value()
+    is_plain = secret.isascii() and secret.isprintable() and " " not in secret  # what a header can carry
+    if not is_plain or len(secret) < LEAST_SECRET_LENGTH or len(set(secret)) < LEAST_SECRET_VARIETY:
+        allowed = {"length": LEAST_SECRET_LENGTH, "variety": LEAST_SECRET_VARIETY}
+        raise PydanticCustomError("SECRET_TOO_WEAK", "too easy to guess", allowed)
+    return value
+
+
 class Settings(BaseSettings):
     """Names and meaning are fixed by api.md §12; `docs/reference/settings.md` is made from the descriptions."""
 
@@ -56,9 +76,10 @@ class Settings(BaseSettings):
         default=None,
         description="Address under which the nodes of clusters reach this service, if they can. No effect yet.",
     )
-    admin_token: SecretStr | None = Field(
+    admin_token: Annotated[SecretStr | None, AfterValidator(_hard_to_guess)] = Field(
         default=None,
-        description="Secret of the token `admin`; by default one is made on the first start and printed once.",
+        description="Secret of the token `admin`, "
+        f"at least {LEAST_SECRET_LENGTH} characters; by default one is made on the first start and printed once.",
     )
     credential_key: Annotated[SecretStr | None, AfterValidator(_fernet_key)] = Field(
         default=None,
@@ -82,6 +103,15 @@ class Settings(BaseSettings):
         ge=30,
         description="Seconds a run that may move to another cluster goes on without hearing from Muster. "
         "No effect yet.",
+    )
+    retry_backoff_min_s: float = Field(
+        default=60,
+        ge=0,
+        allow_inf_nan=False,
+        description="Least of the random seconds before a run is tried again that failed or found no places.",
+    )
+    retry_backoff_max_s: float = Field(
+        default=900, ge=0, allow_inf_nan=False, description="Most of the same; never less than the least."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least weight of what the service writes to its own log."
@@ -113,7 +143,8 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """From `MUSTER_CONFIG` or `<state_dir>/muster.toml`, and the environment. Raises `INVALID_SETTING`."""
+        """From `MUSTER_CONFIG` or `<state_dir>/muster.toml`, and the environment. Raises InvalidInput."""
+        _refuse_unknown_variables(cls.model_fields)
         file = _config_file()
         values = _read(file)
         try:
@@ -123,8 +154,27 @@ class Settings(BaseSettings):
             name = str(first["loc"][0])
             in_environment = f"{PREFIX}{name.upper()}" in os.environ
             source = f"{PREFIX}{name.upper()}" if in_environment else f"{file}, {name}"
-            reason = "there is no such setting" if first["type"] == "extra_forbidden" else first["msg"]
-            raise InvalidInput("INVALID_SETTING", pointer=f"/{name}", source=source, reason=reason) from None
+            if first["type"] == "extra_forbidden":
+                raise _unknown(source, name, cls.model_fields) from None
+            if first["type"].isupper():  # a code of ours
+                raise InvalidInput(first["type"], pointer=f"/{name}", source=source, **first["ctx"]) from None
+            raise InvalidInput(
+                "INVALID_SETTING", pointer=f"/{name}", source=source, reason=first["msg"].removeprefix("Value error, ")
+            ) from None
+
+
+def _refuse_unknown_variables(settings: Iterable[str]) -> None:
+    """A misspelt setting that is passed over in silence is a service that does not do what its owner believes."""
+    known = [PREFIX + name.upper() for name in (*settings, *NO_SETTINGS)]
+    for name in sorted(os.environ):
+        told = name.upper()
+        if told.startswith(PREFIX) and told not in known and not told.startswith(TEST_PREFIX):
+            raise _unknown(name, told, known)
+
+
+def _unknown(source: str, name: str, known: Iterable[str]) -> InvalidInput:
+    (nearest,) = get_close_matches(name, known, n=1, cutoff=0)
+    return InvalidInput("UNKNOWN_SETTING", source=source, nearest=nearest)
 
 
 def _config_file() -> Path:

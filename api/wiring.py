@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import httpx
 from api import migrations
 from api.auth import Tokens
 from api.cleaning import Cleaning
+from api.dashboard.forward import dashboard_transport
 from api.local_secrets import credential_key, write_secret
 from api.metrics import Metrics
 from api.settings import Settings
@@ -28,9 +30,11 @@ from cluster_groups.reconcile.clusters import ClusterReconciler
 from cluster_groups.reconcile.health import HealthReconciler
 from cluster_groups.reconcile.orphans import end_orphans
 from cluster_groups.service.clusters import Clusters
+from cluster_groups.service.first_look import FirstLook
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
 from cluster_groups.store import clusters as cluster_store
+from cluster_groups.submits import FailedSubmits
 from kernel.clock import Clock, SystemClock
 from kernel.controller import TTL_S, Controller, Duty
 from kernel.db import Database
@@ -38,7 +42,10 @@ from kernel.lease import Lease
 from kernel.loop import Hints, Loop, Observer, Reconciler, Step
 from kernel.resources import Resources
 from rayjobs import job_store
+from rayjobs.attempt_logs import AttemptLogs
+from rayjobs.decide.retry import Backoff
 from rayjobs.fleet import Fleet, RunsOfClusters, users_of_cluster_group, users_of_resource_group
+from rayjobs.gateway.base import JobGateway
 from rayjobs.gateway.ray_jobs import RayJobsGateway
 from rayjobs.job_service import JobService
 from rayjobs.logs import LogKeeper
@@ -69,6 +76,7 @@ class Services:
     news: News
     metrics: Metrics
     http: httpx.AsyncClient
+    dashboards: httpx.AsyncHTTPTransport
     blobs: LocalBlobStore
     tokens: Tokens
     credentials: Credentials
@@ -76,6 +84,7 @@ class Services:
     ray_uploads: RayUploads
     pools: ResourcePools
     clusters: Clusters
+    first_look: FirstLook
     groups: ClusterGroups
     jobs: JobService
     runs: RunService
@@ -85,23 +94,32 @@ class Services:
     controller: Controller
 
 
-def wire(settings: Settings, clock: Clock | None = None, observer: Observer = lambda _step: None) -> Services:
-    """Everything, at rest: nothing is opened, read or written before `prepare`. Tests watch the loops' steps."""
-    return _Wiring(settings, clock or SystemClock(), observer).services()
+def wire(
+    settings: Settings,
+    clock: Clock | None = None,
+    observer: Observer = lambda _step: None,
+    gateway: JobGateway | None = None,
+) -> Services:
+    """Everything, at rest: nothing is opened, read or written before `prepare`.
+
+    Tests watch the loops' steps; benchmarks of the service alone bring a gateway to clusters that are not there.
+    """
+    return _Wiring(settings, clock or SystemClock(), observer, gateway).services()
 
 
 class _Wiring:
     """Made once to build `Services`; the attributes are the parts more than one other part needs."""
 
-    def __init__(self, settings: Settings, clock: Clock, observer: Observer) -> None:
+    def __init__(self, settings: Settings, clock: Clock, observer: Observer, gateway: JobGateway | None) -> None:
         self.settings, self.clock = settings, clock
         self.metrics = Metrics(clock)
         self.watch = observer
         self.database = Database(settings.database)
         self.hints, self.news = Hints(), News()
-        self.http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=200))
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # else one cluster's would go to the others
+        self.http = httpx.AsyncClient(trust_env=False, cookies=no_cookies, limits=httpx.Limits(max_connections=200))
         self.probe = HttpClusterProbe(self.http, clock)
-        self.gateway = RayJobsGateway(self.http)
+        self.gateway = gateway or RayJobsGateway(self.http)
         self.blobs = LocalBlobStore(settings.state_dir / "blobs")
         key = credential_key(settings)
         self.credentials = Credentials(self.database, clock, key, cluster_store.of_credential)
@@ -109,6 +127,7 @@ class _Wiring:
             LOCAL: LocalBackend(settings.state_dir / LOCAL, self.probe, LocalSettings(environment=dict(os.environ)))
         }
         self.endpoints = Endpoints(self.database, self.backends, self.credentials)
+        self.submits = FailedSubmits(clock)
         self.runs_of_clusters = RunsOfClusters(self.hints)
 
     def services(self) -> Services:
@@ -119,11 +138,11 @@ class _Wiring:
         clusters = self._clusters(pools)
         groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group)
         jobs = JobService(self.clock, UriPolicy())
-        fleet = Fleet(clusters, groups, pools, self.endpoints)
+        fleet = Fleet(clusters, groups, pools, self.endpoints, self.submits)
         runs = RunService(self.clock, self.hints, jobs, fleet.reference)
         self.runs_of_clusters.runs = runs
         logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
-        loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), logs)
+        loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), AttemptLogs(self.database, logs))
         self.hints.connect(RUN_NEWS, self._ring)
         return Services(
             settings=self.settings,
@@ -133,6 +152,7 @@ class _Wiring:
             news=self.news,
             metrics=self.metrics,
             http=self.http,
+            dashboards=dashboard_transport(),
             blobs=self.blobs,
             tokens=Tokens(self.database, self.clock),
             credentials=self.credentials,
@@ -140,6 +160,7 @@ class _Wiring:
             ray_uploads=uploads,
             pools=pools,
             clusters=clusters,
+            first_look=FirstLook(self.probe, self.credentials),
             groups=groups,
             jobs=jobs,
             runs=runs,
@@ -159,12 +180,14 @@ class _Wiring:
             credentials=self.credentials,
         )
 
-    def _loops(self, fleet: Fleet, packages: Packages, logs: LogKeeper) -> tuple[Loop, ...]:
+    def _loops(self, fleet: Fleet, packages: Packages, logs: AttemptLogs) -> tuple[Loop, ...]:
+        least_s, most_s = self.settings.retry_backoff_min_s, self.settings.retry_backoff_max_s
+        backoff = Backoff(least_s=least_s, most_s=max(least_s, most_s))
         reconcilers: list[Reconciler[Any, Any, Any]] = [
             ClusterReconciler(self.backends, self.endpoints, self.runs_of_clusters, self.hints),
-            HealthReconciler(self.probe, self.endpoints, self.hints, self.clock),
+            HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock),
             AdmissionReconciler(fleet, self.hints),
-            AttemptReconciler(self.gateway, fleet, packages, logs, self.hints),
+            AttemptReconciler(self.gateway, fleet, packages, logs, self.hints, backoff),
             LogReconciler(fleet, logs),
         ]
         loops = tuple(Loop(one, self.database, self.clock, self._observe) for one in reconcilers)
@@ -203,6 +226,7 @@ async def prepare(services: Services) -> str | None:
 async def close(services: Services) -> None:
     """Nothing stays open that would keep the process from ending."""
     await services.http.aclose()
+    await services.dashboards.aclose()
     await services.database.close()
 
 

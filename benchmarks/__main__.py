@@ -7,7 +7,17 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import burst, cli_start, idle, latency, pages, submissions
+from benchmarks import (
+    burst,
+    cli_start,
+    idle,
+    latency,
+    pages,
+    published_load,
+    simulated_queues,
+    starvation,
+    submissions,
+)
 from benchmarks.report import Row, machine, markdown
 
 MEASURES: Mapping[str, Callable[[float], Sequence[Row]]] = {
@@ -15,6 +25,9 @@ MEASURES: Mapping[str, Callable[[float], Sequence[Row]]] = {
     "submissions": submissions.measure,
     "pages": pages.measure,
     "burst": burst.measure,
+    "starvation": starvation.measure,
+    "published-load": published_load.measure,
+    "simulated-queues": simulated_queues.measure,
     "idle": idle.measure,
     "cli": cli_start.measure,
 }

@@ -12,7 +12,7 @@ from benchmarks.code import HELLO, PACKAGE
 from benchmarks.report import Row
 from benchmarks.service import Service, service, wait_for
 from cluster_groups.model.cluster import Endpoint
-from rayjobs.decide.admit import DRIVER_GIB, HEAD_OWN_GIB
+from rayjobs.decide.room import DRIVER_GIB, HEAD_OWN_GIB
 
 COUNT = 300
 HEAD_GIB = 4.0

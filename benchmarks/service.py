@@ -70,10 +70,12 @@ class Service:
         return known.endpoint
 
     def add_job(self, name: str, cluster: str, entrypoint: str) -> str:
+        job = {"name": name, "run_mode": "cluster", "cluster": cluster, "entrypoint": entrypoint}
+        return str(self.post("/jobs", {**job, "package": self.add_package()})["id"])
+
+    def add_package(self) -> str:
         upload = {"file": ("code.zip", PACKAGE, "application/zip")}
-        package = _body(self.http.post("/packages", files=upload))["id"]
-        job = {"name": name, "run_mode": "cluster", "cluster": cluster, "package": package, "entrypoint": entrypoint}
-        return str(self.post("/jobs", job)["id"])
+        return str(_body(self.http.post("/packages", files=upload))["id"])
 
     def serves_ray(self) -> bool:
         return httpx.get(f"{self.address}/ray/api/version", headers=self.authorization, trust_env=False).is_success

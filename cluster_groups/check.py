@@ -19,7 +19,7 @@ MIN_AGING_S = 10
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _NODE_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
-_GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,511}")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -28,7 +28,7 @@ _RAYS_OWN_LABELS = "ray.io/"
 _ONLY_MANAGED = (
     "backend", "image", "head", "worker_groups", "volumes", "advanced_parameters", "autostart", "idle_stop_s",
 )  # fmt: skip
-_ONLY_ATTACHED = ("address", "credential")
+_ONLY_ATTACHED = ("address", "credential", "allow_open")
 
 
 def check_name(name: str) -> list[Problem]:
@@ -63,6 +63,11 @@ def check_nodes(head: NodeSpec | None, worker_groups: Sequence[WorkerGroup], poi
         *(found for index, group in enumerate(worker_groups) for found in _check_group(group, f"{at}/{index}")),
         *_check_unique(worker_groups, at),
     ]
+
+
+def warnings_about(config: ClusterConfig) -> list[Problem]:
+    open_to_all = [problem("JOB_API_MAY_BE_OPEN", "/allow_open")] if config.allow_open else []
+    return [*warnings_about_image(config.image, config.backend), *open_to_all]
 
 
 def warnings_about_image(image: str | None, backend: str | None) -> list[Problem]:
@@ -194,7 +199,7 @@ def _check_node(node: NodeSpec, pointer: str) -> list[Problem]:
         found += too_small or check_bounds(pointer, {name: amount}, minimum=least)
     if node.gpu_type is not None and node.gpu == 0:
         found.append(problem("GPU_COUNT_REQUIRED", f"{pointer}/gpu", gpu_type=node.gpu_type))
-    if node.gpu_type is not None and not _GPU_TYPE.fullmatch(node.gpu_type):
+    if node.gpu_type is not None and not GPU_TYPE.fullmatch(node.gpu_type):
         found.append(problem("GPU_TYPE_INVALID", f"{pointer}/gpu_type", gpu_type=node.gpu_type))
     return [*found, *check_bounds(pointer, {"gpu": node.gpu}), *check_labels(node.labels, f"{pointer}/labels")]
 
@@ -213,7 +218,7 @@ def _check_amounts(pointer: str, amounts: Mapping[str, float], gpus: Mapping[str
         *(
             problem("GPU_TYPE_INVALID", f"{pointer}/gpu{pointer_to(name)}", gpu_type=name)
             for name in gpus
-            if not _GPU_TYPE.fullmatch(name)
+            if not GPU_TYPE.fullmatch(name)
         ),
     ]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from cluster_groups.backends.base import ClusterBackend
-from cluster_groups.model.cluster import ClusterKind, Endpoint
+from cluster_groups.model.cluster import ClusterConfig, ClusterKind, Endpoint
 from cluster_groups.service.base import Credentials
 from cluster_groups.store import clusters as store
 from kernel.db import Database
@@ -46,12 +46,14 @@ class Endpoints:
         if row is None:
             return None
         if row.kind == ClusterKind.ATTACHED:
-            return await self._attached(row.address or "", row.credential)
+            return await endpoint_of_attached(store.cluster_of(row), self._credentials)
         backend = self._backends.get(row.backend or "")
         return (await backend.observe(cluster_id)).endpoint if backend else None
 
-    async def _attached(self, address: str, credential: str | None) -> Endpoint | None:
-        token = await self._credentials.secret(credential) if credential else None
-        if credential and token is None:
-            return None  # without its token it would only refuse us
-        return Endpoint(address=address.rstrip("/"), token=token)
+
+async def endpoint_of_attached(config: ClusterConfig, credentials: Credentials) -> Endpoint | None:
+    """None while its credential cannot be read: without its token it would only refuse us."""
+    token = await credentials.secret(config.credential) if config.credential else None
+    if config.credential and token is None:
+        return None
+    return Endpoint(address=(config.address or "").rstrip("/"), token=token)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,41 +14,53 @@ from kernel.clock import Clock
 from kernel.reasons import Reason
 
 TIMEOUT_S = 3.0
-"""For the checks together, and once more for the node table (policy.md §3)."""
+"""For the checks together, and once more each for the node table and the list of jobs (policy.md §3)."""
 
 _NODES = "/api/v0/nodes?detail=true&limit=10000"
 _USAGE = "/nodes?view=summary"  # the one place that tells what is in use under either of Ray's autoscalers
 _METADATA = "/api/v0/cluster_metadata"
+_VERSION = "/api/version"
+_JOBS = "/api/jobs/"
 
 
 class HttpClusterProbe:
-    """`client` must take nothing from the environment (`trust_env=False`): a netrc entry would replace the token."""
+    """`client` must take nothing from the environment (`trust_env=False`): a netrc entry would replace the token.
+
+    And it must keep no cookies: one could stand for the token where that is left out.
+    """
 
     def __init__(self, client: httpx.AsyncClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
 
-    async def probe(self, endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
-        at = self._clock.now()
+    async def probe(self, endpoint: Endpoint, *, with_nodes: bool, with_jobs: bool = False) -> ProbeResult:
+        at, ray_version = self._clock.now(), None
         try:
-            version = await self._check(endpoint)
+            ray_version = await self._check(endpoint)
             nodes, python_version = await self._table(endpoint) if with_nodes else (None, None)
+            is_open = await self._list_jobs(endpoint) if with_jobs else None
         except _LookFailed as failed:
-            return ProbeResult(at=at, failure=failed.reason)
-        return ProbeResult(
-            at=at,
-            ray_version=version.get("ray_version"),
-            python_version=python_version,
-            nodes=nodes,
-        )
+            return ProbeResult(at=at, failure=failed.reason, ray_version=ray_version)
+        return ProbeResult(at=at, ray_version=ray_version, python_version=python_version, nodes=nodes, is_open=is_open)
 
-    async def _check(self, endpoint: Endpoint) -> Mapping[str, Any]:
-        async with _at_most(TIMEOUT_S, "/api/version"):
-            version = await self._json(endpoint, "/api/version")
+    async def _check(self, endpoint: Endpoint) -> str:
+        async with _at_most(TIMEOUT_S, _VERSION):
+            version = (await self._json(endpoint, _VERSION)).get("ray_version")
             health = await self._get(endpoint, "/api/gcs_healthz")
+        if not isinstance(version, str):
+            raise _LookFailed("PROBE_MALFORMED", path=_VERSION)
         if health.status_code != httpx.codes.OK:
             raise _LookFailed("GCS_UNHEALTHY", status=health.status_code)
         return version
+
+    async def _list_jobs(self, endpoint: Endpoint) -> bool:
+        """Whether that works without the token too."""
+        async with _at_most(TIMEOUT_S, _JOBS):
+            with_token = await self._status(endpoint, _JOBS)
+            _need_ok(with_token, _JOBS)
+            if endpoint.token is None:
+                return True
+            return await self._status(replace(endpoint, token=None), _JOBS) == httpx.codes.OK
 
     async def _table(self, endpoint: Endpoint) -> tuple[tuple[Node, ...], str | None]:
         async with _at_most(TIMEOUT_S, _NODES):
@@ -69,10 +82,7 @@ class HttpClusterProbe:
 
     async def _json(self, endpoint: Endpoint, path: str) -> Mapping[str, Any]:
         response = await self._get(endpoint, path)
-        if response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
-            raise _LookFailed("PROBE_UNAUTHORIZED", status=response.status_code)
-        if response.status_code != httpx.codes.OK:
-            raise _LookFailed("PROBE_STATUS", status=response.status_code, path=path)
+        _need_ok(response.status_code, path)
         try:
             body = response.json()
         except ValueError as error:
@@ -82,10 +92,23 @@ class HttpClusterProbe:
         return body
 
     async def _get(self, endpoint: Endpoint, path: str) -> httpx.Response:
+        async with self._answer(endpoint, path) as response:
+            await response.aread()
+        return response
+
+    async def _status(self, endpoint: Endpoint, path: str) -> int:
+        """Without the body: there may be a hundred thousand jobs."""
+        async with self._answer(endpoint, path) as response:
+            return response.status_code
+
+    @asynccontextmanager
+    async def _answer(self, endpoint: Endpoint, path: str) -> AsyncIterator[httpx.Response]:
         headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         url = endpoint.address.rstrip("/") + path
+        stream = self._client.stream("GET", url, headers=headers, follow_redirects=False, timeout=TIMEOUT_S)
         try:
-            return await self._client.get(url, headers=headers, follow_redirects=False, timeout=TIMEOUT_S)
+            async with stream as response:
+                yield response
         except httpx.TimeoutException as error:
             raise _LookFailed("PROBE_TIMEOUT", path=path, timeout_s=TIMEOUT_S) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -96,6 +119,13 @@ class _LookFailed(Exception):
     def __init__(self, code: str, **params: Any) -> None:
         super().__init__(code)
         self.reason = Reason(code=code, params=params)
+
+
+def _need_ok(status: int, path: str) -> None:
+    if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        raise _LookFailed("PROBE_UNAUTHORIZED", status=status)
+    if status != httpx.codes.OK:
+        raise _LookFailed("PROBE_STATUS", status=status, path=path)
 
 
 @asynccontextmanager

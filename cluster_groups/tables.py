@@ -34,6 +34,7 @@ class ClusterRow(Named, Base):
     labels: Mapped[dict[str, Any]]
     address: Mapped[str | None]
     credential: Mapped[str | None]
+    allow_open: Mapped[bool] = mapped_column(default=False)
     autostart: Mapped[bool] = mapped_column(default=False)
     idle_stop_s: Mapped[int | None]
     max_runs: Mapped[int | None]

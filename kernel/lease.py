@@ -106,5 +106,11 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """The 22nd field of proc_pid_stat(5); the second, a name in brackets, may hold anything, so count from its end."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    """From proc_pid_stat(5), whose second field, a name in brackets, may hold anything: count from its end.
+
+    Raises ProcessLookupError also for a zombie: it is dead, and may wait for its parent for ever.
+    """
+    state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    if state in {"Z", "X"}:
+        raise ProcessLookupError(pid)
+    return rest[18]

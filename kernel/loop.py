@@ -73,6 +73,9 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     """Its writes may share a transaction with what else is written: for many small ones."""
     rest: float = 0.0
     """How many times as long as a look took its key is then left alone: many hints at once shall cost few looks."""
+    pace: float = 0.0
+    """How many times as long as a look took the next one is off at least, unless it is due now or hinted: whoever
+    answers slowly, because it has much to do, is asked less often."""
 
     @abstractmethod
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
@@ -245,7 +248,7 @@ class Loop:
         again: float | None = None
         start = time.monotonic()
         try:
-            again = await self._step(key)
+            again = self._in_pace(await self._step(key), time.monotonic() - start)
             self._failed_in_row = 0
             if self._failures.pop(key, None):
                 self.last_error = None
@@ -292,6 +295,9 @@ class Loop:
         else:
             async with self._database.write() as session:
                 await unit(session)
+
+    def _in_pace(self, again_s: float | None, took_s: float) -> float | None:
+        return max(again_s, min(self.reconciler.pace * took_s, MAX_REST_S)) if again_s else again_s
 
     def _note_failure(self, key: str, error: Exception) -> float:
         pause_s = self._back_off_s(key)

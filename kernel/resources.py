@@ -15,13 +15,16 @@ class Resources:
     memory_gib: float = 0
     gpu: Mapping[str, float] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.cpu, self.memory_gib, frozenset(self.gpu.items())))
+
     def __add__(self, other: "Resources") -> "Resources":
         return self._merge(other, 1)
 
     def __sub__(self, other: "Resources") -> "Resources":
         return self._merge(other, -1)
 
-    def __mul__(self, times: int) -> "Resources":
+    def __mul__(self, times: float) -> "Resources":
         gpu = {name: count * times for name, count in self.gpu.items()}
         return Resources(cpu=self.cpu * times, memory_gib=self.memory_gib * times, gpu=gpu)
 
@@ -54,4 +57,13 @@ class Resources:
 
 
 def total(amounts: Iterable[Resources]) -> Resources:
-    return sum(amounts, start=Resources())
+    """Their sum; over the nodes of a fleet, so not by adding one to the next."""
+    cpu: float = 0
+    memory_gib: float = 0
+    gpu: dict[str, float] = {}
+    for one in amounts:
+        cpu += one.cpu
+        memory_gib += one.memory_gib
+        for name, count in one.gpu.items():
+            gpu[name] = gpu.get(name, 0) + count
+    return Resources(cpu=cpu, memory_gib=memory_gib, gpu=dict(sorted(gpu.items())))

@@ -10,12 +10,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from rayjobs.model.job import JobSpec, TaskGroup
+from rayjobs.model.run import submission_id
 from rayjobs.runner.spec import (
     EXIT_GUARD_LOST,
     EXIT_MAX_RUNTIME,
     EXIT_RUNNER_FAILED,
     MAX_SPEC_BYTES,
     OWN_ENV_VARS,
+    GroupSpec,
     RunnerSpec,
     SpecTooLarge,
     pack,
@@ -31,7 +34,9 @@ __all__ = [
     "SpecTooLarge",
     "attempt_runtime_env",
     "entrypoint",
+    "pack",
     "runner_package",
+    "runner_spec",
 ]
 
 _STOP_SLACK_S = 10
@@ -73,6 +78,22 @@ def runner_package() -> RunnerPackage:
     return RunnerPackage(name=name, uri=f"gcs://{name}", sha256=sha256, data=data)
 
 
+def runner_spec(spec: JobSpec, run_id: str, epoch: int) -> RunnerSpec:
+    """What the runner of this attempt is told. Thresholds count only where there are several tasks (R32)."""
+    counts = sum(group.count for group in spec.task_groups) > 1
+    return RunnerSpec(
+        submission_id=submission_id(run_id, epoch),
+        run_id=run_id,
+        attempt=epoch,
+        command=spec.entrypoint,
+        groups=tuple(_group_spec(group, counts=counts) for group in spec.task_groups),
+        placement_strategy=str(spec.placement_strategy),
+        gang_timeout_s=spec.gang_timeout_s,
+        stop_grace_s=spec.stop_grace_s,
+        max_runtime_s=spec.max_runtime_s,
+    )
+
+
 def entrypoint(spec: RunnerSpec, package: RunnerPackage) -> str:
     """The command Ray gives to `/bin/sh -c`. Raises SpecTooLarge."""
     bootstrap = _BOOTSTRAP.format(folder=package.name.removesuffix(".zip"), failed=EXIT_RUNNER_FAILED)
@@ -88,3 +109,17 @@ def attempt_runtime_env(user_env: Mapping[str, Any], spec: RunnerSpec, package: 
         "py_modules": [*user_env.get("py_modules", ()), package.uri],
         "env_vars": {**user_env.get("env_vars", {}), stop_wait: str(wait_s)},
     }
+
+
+def _group_spec(group: TaskGroup, *, counts: bool) -> GroupSpec:
+    return GroupSpec(
+        name=group.name,
+        tasks=group.count,
+        cpu=group.cpu,
+        memory_bytes=int(group.memory_gib * 2**30),
+        gpu=group.gpu,
+        gpu_type=group.gpu_type,
+        command=group.entrypoint,
+        min_succeeded=group.min_succeeded if counts else None,
+        min_failed=group.min_failed if counts else None,
+    )

@@ -63,6 +63,7 @@ async def explain_job(session: AsyncSession, fleet: Fleet, spec: JobSpec, now: d
         priority=spec.priority,
         max_wait_s=spec.max_wait_s,
         max_runtime_s=spec.max_runtime_s,
+        start_timeout_s=run_store.start_timeout_of(spec),
         cluster=spec.cluster,
         cluster_id=cluster.id if cluster else None,
         cluster_group=spec.cluster_group,

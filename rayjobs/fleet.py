@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
@@ -15,6 +15,7 @@ from cluster_groups.model.quota import ClusterUse, ResourceGroup
 from cluster_groups.service.clusters import Clusters
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
+from cluster_groups.submits import FailedSubmits
 from kernel.actor import Actor
 from kernel.loop import Hints
 from rayjobs import run_store
@@ -25,8 +26,14 @@ from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, JobRevisionRo
 
 class Fleet:
     def __init__(
-        self, clusters: Clusters, groups: ClusterGroups, pools: ResourcePools, endpoints: EndpointBook
+        self,
+        clusters: Clusters,
+        groups: ClusterGroups,
+        pools: ResourcePools,
+        endpoints: EndpointBook,
+        submits: FailedSubmits,
     ) -> None:
+        self.submits = submits
         self._clusters = clusters
         self._groups = groups
         self._pools = pools
@@ -103,6 +110,10 @@ class RunsOfClusters:
             self._hints.send(session, ATTEMPT_LOOP, attempt_id)
 
 
+async def jobs_on_cluster(session: AsyncSession, name: str) -> list[str]:
+    return sorted(await session.scalars(_jobs("cluster", name)))
+
+
 async def users_of_resource_group(session: AsyncSession, name: str) -> list[str]:
     """Jobs whose present definition names it, and runs that are not over."""
     return await _users(session, "resource_group", RunRow.resource_group, name)
@@ -113,8 +124,13 @@ async def users_of_cluster_group(session: AsyncSession, name: str) -> list[str]:
 
 
 async def _users(session: AsyncSession, field: str, column: InstrumentedAttribute[str | None], name: str) -> list[str]:
+    runs = select(RunRow.id).where(column == name, IS_UNSETTLED)
+    return sorted(await session.scalars(_jobs(field, name).union(runs)))
+
+
+def _jobs(field: str, name: str) -> Select[str]:
     present = (JobRevisionRow.job_id == JobRow.id) & (JobRevisionRow.revision == JobRow.revision)
-    jobs = (
+    return (
         select(JobRow.name)
         .join(JobRevisionRow, present)
         .where(
@@ -123,5 +139,3 @@ async def _users(session: AsyncSession, field: str, column: InstrumentedAttribut
             JobRevisionRow.spec[field].as_string() == name,
         )
     )
-    runs = select(RunRow.id).where(column == name, IS_UNSETTLED)
-    return sorted(await session.scalars(jobs.union(runs)))

@@ -1,30 +1,29 @@
 """What makes the definition of a job acceptable in itself; whether what it names exists, `job_references` asks."""
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cluster_groups.check import check_labels, check_nodes
+from cluster_groups.check import GPU_TYPE, MAX_WORKER_GROUPS, check_labels, check_nodes
 from cluster_groups.model.cluster import NodeSpec
 from kernel.errors import Problem, pointer_to, problem
 from rayjobs.advanced import check_advanced, submission_options
+from rayjobs.job_command import check_commands
 from rayjobs.job_name import check_name, has_control
 from rayjobs.model.job import DEFAULT_PRIORITY, TAG_KEY, JobSpec, Origin, Requirements, Retry, RunMode
 from rayjobs.model.run import EndClass
+from rayjobs.task_groups import check_task_groups, derive_worker_groups
 from runtime_envs.check import check_runtime_env
 from runtime_envs.check_uri import UriPolicy
 
 MAX_DESCRIPTION = 2000
 MAX_TAGS = 50
 MAX_TAG_VALUE = 256
-MAX_ENTRYPOINT = 8192
 MAX_IMAGE = 512
 MAX_SECONDS = 2**31 - 1
 MAX_AMOUNT = 1_000_000
 RETRYABLE = (EndClass.PLATFORM, EndClass.ENVIRONMENT, EndClass.PLACEMENT, EndClass.LOST, EndClass.USER)
 
-_GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){0,2}[A-Za-z0-9.+-]{0,16}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]*")
 
@@ -48,13 +47,34 @@ _REQUIRED: Mapping[RunMode, Mapping[str, str]] = {
     RunMode.CLUSTER_GROUP: {"cluster_group": "CLUSTER_GROUP_REQUIRED"},
 }
 
+_DRIVER_ITEMS: Mapping[str, str] = {
+    "entrypoint_num_cpus": "task_groups[].cpu",
+    "entrypoint_num_gpus": "task_groups[].gpu",
+    "entrypoint_memory": "task_groups[].memory_gib",
+    "entrypoint_resources": "task_groups[]",
+    "entrypoint_label_selector": "task_groups[]",
+}
+"""What sizes and places the driver of a plain job; that of a gang is Muster's, and its tasks have fields for it."""
+
+_GANG_ITEMS: Mapping[str, str] = {
+    "requirements.cpu": "task_groups[].cpu",
+    "requirements.gpu": "task_groups[].gpu",
+    "requirements.memory_gib": "task_groups[].memory_gib",
+    "entrypoint": "task_groups[].entrypoint",
+}
+"""Form items of a plain job, and what a multi-task job has in their place."""
+
 
 def with_defaults(spec: JobSpec) -> JobSpec:
     """Fill in what on_demand gives without being asked; the other modes inherit it from the cluster."""
     if spec.run_mode is not RunMode.ON_DEMAND:
         return spec
-    priority = DEFAULT_PRIORITY if spec.priority is None else spec.priority
-    return replace(spec, priority=priority, head=spec.head or NodeSpec())
+    return replace(
+        spec,
+        priority=DEFAULT_PRIORITY if spec.priority is None else spec.priority,
+        head=spec.head or NodeSpec(),
+        worker_groups=spec.worker_groups or derive_worker_groups(spec.task_groups),
+    )
 
 
 def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> list[Problem]:
@@ -66,18 +86,19 @@ def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> li
         *_check_tags(spec.tags),
         *_check_target(spec),
         *_check_nodes(spec),
-        *_check_command(spec, origin),
+        *check_task_groups(spec.task_groups),
+        *check_commands(spec, origin),
         *_check_limits(spec),
         *_check_retry(spec.retry),
-        *_check_requirements(spec.requirements or Requirements()),
+        *_check_requirements(spec),
         *_check_runtime_env(spec, uris, origin),
         *_check_advanced(spec),
     ]
 
 
-def starts_in(entrypoint: str, folder: str) -> bool:
-    """Whether the command goes into this top folder of its package, by `cd` or by path (requirements §4.1)."""
-    return re.search(rf"(?<![\w./-])(\./)?{re.escape(folder)}(?![\w.-])", entrypoint) is not None
+def has_own_nodes(spec: JobSpec) -> bool:
+    """Whether somebody chose its worker groups; those made from its task groups need no check of their own."""
+    return not spec.is_gang or spec.worker_groups != derive_worker_groups(spec.task_groups)
 
 
 def _check_description(spec: JobSpec) -> list[Problem]:
@@ -118,27 +139,20 @@ def _check_nodes(spec: JobSpec) -> list[Problem]:
     if spec.run_mode is not RunMode.ON_DEMAND:
         return []
     found = check_nodes(spec.head or NodeSpec(), spec.worker_groups, "")
+    if not has_own_nodes(spec):
+        found = [one for one in found if one.pointer and one.pointer.startswith("/head")]
+        if not spec.worker_groups:
+            limit = {"count": len(spec.task_groups), "maximum": MAX_WORKER_GROUPS}
+            found.append(problem("WORKER_GROUPS_REQUIRED", "/worker_groups", **limit))
     if spec.image is not None and not (_IMAGE.fullmatch(spec.image) and len(spec.image) <= MAX_IMAGE):
         found.append(problem("IMAGE_INVALID", "/image", maximum=MAX_IMAGE))
-    return found
-
-
-def _check_command(spec: JobSpec, origin: Origin) -> list[Problem]:
-    found = []
-    if not spec.package and origin is Origin.API:
-        found.append(problem("PACKAGE_REQUIRED", "/package"))
-    if not spec.entrypoint.strip():
-        found.append(problem("ENTRYPOINT_REQUIRED", "/entrypoint"))
-    elif len(spec.entrypoint) > MAX_ENTRYPOINT:
-        found.append(problem("ENTRYPOINT_TOO_LONG", "/entrypoint", length=len(spec.entrypoint), maximum=MAX_ENTRYPOINT))
-    elif "\0" in spec.entrypoint or any(unicodedata.category(char) == "Cs" for char in spec.entrypoint):
-        found.append(problem("ENTRYPOINT_INVALID", "/entrypoint"))
     return found
 
 
 def _check_limits(spec: JobSpec) -> list[Problem]:
     bounds: tuple[tuple[str, int | None, str, int, int], ...] = (
         ("priority", spec.priority, "PRIORITY_OUT_OF_RANGE", 1, 9),
+        ("gang_timeout_s", spec.gang_timeout_s, "GANG_TIMEOUT_OUT_OF_RANGE", 10, 86_400),
         ("start_timeout_s", spec.start_timeout_s, "START_TIMEOUT_OUT_OF_RANGE", 10, 86_400),
         ("stop_grace_s", spec.stop_grace_s, "STOP_GRACE_OUT_OF_RANGE", 0, 600),
         ("max_wait_s", spec.max_wait_s, "MAX_WAIT_OUT_OF_RANGE", 1, MAX_SECONDS),
@@ -162,8 +176,15 @@ def _check_retry(retry: Retry) -> list[Problem]:
     return found
 
 
-def _check_requirements(needs: Requirements) -> list[Problem]:
+def _check_requirements(spec: JobSpec) -> list[Problem]:
+    """The tasks of a gang are what it takes; what is asked beside them is which clusters may have it."""
+    needs = spec.requirements or Requirements()
     found = [
+        problem("REQUIREMENT_NOT_FOR_TASK_GROUPS", f"/requirements/{name}", field=name)
+        for name in ("cpu", "memory_gib", "gpu")
+        if spec.is_gang and getattr(needs, name)
+    ]
+    found += [
         problem("REQUIREMENT_OUT_OF_RANGE", f"/requirements/{name}", minimum=0, maximum=MAX_AMOUNT)
         for name, amount in (("cpu", needs.cpu), ("memory_gib", needs.memory_gib), ("gpu", needs.gpu))
         if not 0 <= amount <= MAX_AMOUNT
@@ -171,7 +192,7 @@ def _check_requirements(needs: Requirements) -> list[Problem]:
     found += [
         problem("GPU_TYPE_INVALID", f"/requirements/gpu_types/{index}", gpu_type=name)
         for index, name in enumerate(needs.gpu_types)
-        if not _GPU_TYPE.fullmatch(name)
+        if not GPU_TYPE.fullmatch(name)
     ]
     found += check_labels(needs.labels, "/requirements/labels")
     found += [
@@ -189,15 +210,30 @@ def _check_runtime_env(spec: JobSpec, uris: UriPolicy, origin: Origin) -> list[P
 
 def _check_advanced(spec: JobSpec) -> list[Problem]:
     found = check_advanced(spec.advanced_parameters, spec.run_mode)
-    if found or spec.run_mode is not RunMode.ON_DEMAND:
-        return found
+    if found:
+        return [_of_gang(one) for one in found] if spec.is_gang else found
     wanted = submission_options(spec.advanced_parameters).fields
+    if spec.is_gang:
+        return [
+            problem(
+                "ADVANCED_PARAM_NOT_FOR_TASK_GROUPS", pointer_to("advanced_parameters", key), key=key, form_item=item
+            )
+            for key, item in _DRIVER_ITEMS.items()
+            if key in wanted
+        ]
+    if spec.run_mode is not RunMode.ON_DEMAND:
+        return []
     asked = {name: wanted.get(f"entrypoint_{name}", 0) for name in ("num_cpus", "num_gpus", "memory")}
     custom = wanted.get("entrypoint_resources", {})
     nodes = (replace(spec.head or NodeSpec(), cpu=0), *spec.worker_groups)  # the head's cores are kept for Ray itself
     if not custom and any(_holds(node, asked) for node in nodes):
         return []
     return [problem("DRIVER_NEVER_FITS", "/advanced_parameters", **asked, resources=custom)]
+
+
+def _of_gang(found: Problem) -> Problem:
+    item = found.params.get("form_item")
+    return replace(found, params={**found.params, "form_item": _GANG_ITEMS.get(item, item)}) if item else found
 
 
 def _holds(node: NodeSpec, asked: Mapping[str, float]) -> bool:

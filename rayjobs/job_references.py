@@ -7,14 +7,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.check import check_name, warnings_about_image
 from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import LOCAL, ClusterState
+from cluster_groups.model.quota import ResourceGroup
 from cluster_groups.store import clusters, groups, resources
 from kernel.actor import EVERY, Actor
 from kernel.errors import Conflict, Denied, NotFound, Problem, problem
 from kernel.ids import looks_like_id
-from kernel.resources import Resources
+from kernel.resources import Resources, total
 from rayjobs import run_store
-from rayjobs.job_check import starts_in
+from rayjobs.job_check import has_own_nodes
+from rayjobs.job_command import starts_in
+from rayjobs.job_fit import Target, check_fit, first_nodes, nodes_of, own_nodes
 from rayjobs.model.job import JobSpec, RunMode
+from rayjobs.task_groups import warnings_about_gang
 from runtime_envs import store as packages
 from runtime_envs.model import Package
 
@@ -26,6 +30,8 @@ TOP_FOLDER = "SINGLE_TOP_FOLDER"
 class Findings:
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    resource_group: ResourceGroup | None = None
+    """The one that is named, where there is one of that name."""
 
     def add_missing(self, kind: str, ref: str, pointer: str) -> None:
         self.errors.append(problem("REFERENCE_NOT_FOUND", pointer, kind=kind, ref=ref))
@@ -61,9 +67,8 @@ async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str]:
 
 
 async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
-    findings = Findings()
-    if spec.retry.max_attempts > 1:  # retries come with the queue; until then nobody shall count on them
-        findings.warnings.append(problem("RETRY_NOT_APPLIED", "/retry/max_attempts"))
+    """Whether there is what it names; whether that is large enough, `check_room` asks."""
+    findings = Findings(warnings=warnings_about_gang(spec))
     if spec.run_mode is RunMode.ON_DEMAND:
         findings.warnings += warnings_about_image(spec.image, LOCAL)  # the one backend there is today
         await _check_resources(session, spec, findings)
@@ -81,15 +86,55 @@ async def _check_resources(session: AsyncSession, spec: JobSpec, findings: Findi
     package, name = spec.resource_package or "", spec.resource_group or ""
     if package not in await resources.package_names(session):
         findings.add_missing("resource_package", package, "/resource_package")
-    group = await resources.group_named(session, name) if _is_name(name) else None
+    findings.resource_group = group = await resources.group_named(session, name) if _is_name(name) else None
     if group is None:
         findings.add_missing("resource_group", name, "/resource_group")
     elif group.resource_package != package:
         findings.errors.append(
             problem("RESOURCE_GROUP_NOT_IN_PACKAGE", "/resource_group", resource_group=name, resource_package=package)
         )
-    elif short := beyond_quota(run_store.demand_of(spec).resources, Resources(), group.quota):
-        findings.errors.append(problem("QUOTA_NEVER_FITS", "/worker_groups", resource_group=name, short=short))
+
+
+async def check_room(session: AsyncSession, spec: JobSpec, found: Findings) -> Findings:
+    """What can never have its place is refused (R4, R63, A19). Of a job whose references were found good."""
+    findings = Findings()
+    if found.resource_group is not None:
+        _check_quota(spec, found.resource_group, findings)
+    if spec.is_gang and not findings.errors:
+        demand = run_store.gang_demand(spec)
+        target = await _target(session, spec, found.resource_group)
+        findings.errors += check_fit(spec.task_groups, demand, target)
+        if found.resource_group is not None and not findings.errors:
+            # No backend enlarges a cluster yet: what it starts with is all there will be.
+            short = check_fit(spec.task_groups, demand, first_nodes(spec))
+            findings.warnings += [problem("GANG_NEEDS_GROWTH", "/worker_groups", **one.params) for one in short]
+    return findings
+
+
+def _check_quota(spec: JobSpec, group: ResourceGroup, findings: Findings) -> None:
+    least = run_store.demand_of(spec).resources
+    most = total(one.resources * one.max_instances for one in spec.worker_groups)
+    most += spec.head.resources if spec.head else Resources()
+    if short := beyond_quota(least, Resources(), group.quota):
+        pointer = "/worker_groups" if has_own_nodes(spec) else "/task_groups"
+        findings.errors.append(problem("QUOTA_NEVER_FITS", pointer, resource_group=group.name, short=short))
+    elif short := beyond_quota(most, Resources(), group.quota):
+        findings.warnings.append(
+            problem("WORKERS_MAX_ABOVE_QUOTA", "/worker_groups", resource_group=group.name, short=short)
+        )
+
+
+async def _target(session: AsyncSession, spec: JobSpec, group: ResourceGroup | None) -> Target:
+    """Of a group any member that is enabled may be the one; nothing is known of one that was never seen."""
+    if group is not None:
+        return own_nodes(spec, group.quota)
+    name, names = spec.cluster or "", [spec.cluster or ""]
+    if spec.run_mode is RunMode.CLUSTER_GROUP:
+        name = spec.cluster_group or ""
+        there = [one for one in await groups.every(session) if one.name == name]
+        names = [member.cluster for one in there for member in one.members if member.enabled]
+    nodes = [nodes_of(cluster) for cluster in await clusters.listed(session, names)]
+    return Target(name=name, clusters=nodes if all(nodes) else [])
 
 
 async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -> None:
@@ -116,10 +161,14 @@ async def _check_package(session: AsyncSession, spec: JobSpec, findings: Finding
         findings.add_missing("package", spec.package, "/package")
         return
     folders = [str(one.params["folder"]) for one in package.warnings if one.code == TOP_FOLDER]
+    commands = {"/entrypoint": spec.entrypoint}
+    if spec.is_gang:
+        commands = {f"/task_groups/{at}/entrypoint": group.entrypoint for at, group in enumerate(spec.task_groups)}
     findings.warnings += [
-        problem(TOP_FOLDER, "/entrypoint", folder=folder)
+        problem(TOP_FOLDER, pointer, folder=folder)
+        for pointer, command in commands.items()
         for folder in folders
-        if not starts_in(spec.entrypoint, folder)
+        if not starts_in(command, folder)
     ]
 
 

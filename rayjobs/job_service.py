@@ -16,15 +16,18 @@ from kernel.paging import Page, PageRequest
 from rayjobs import job_store
 from rayjobs.job_check import check_job, with_defaults
 from rayjobs.job_name import check_name, copy_name
-from rayjobs.job_references import check_grant, check_opened, check_references
+from rayjobs.job_references import check_grant, check_opened, check_references, check_room
 from rayjobs.job_store import JobFilter
 from rayjobs.model.job import Job, JobRevision, JobSpec, Origin, RunCounts
 from rayjobs.run_store import unsettled_runs_of
 from rayjobs.tables import JobRow
+from rayjobs.task_groups import fixed_differences
 from runtime_envs.check_uri import UriPolicy
 
-EDITABLE = frozenset({"package", "entrypoint", "mounts", "runtime_env", "description", "tags", "priority"})
-"""What an edit may change (R66, A27); for the rest people copy the job."""
+EDITABLE = frozenset(
+    {"package", "entrypoint", "task_groups", "mounts", "runtime_env", "description", "tags", "priority"}
+)
+"""What an edit may change (R66, A27), of task groups their commands only; for the rest people copy the job."""
 
 _NAMES_AT_ONCE = 50
 _EVENTS = {"create": "CREATED", "edit": "EDITED", "delete": "DELETED"}
@@ -60,6 +63,8 @@ class JobService:
         findings = await check_references(session, spec)
         raise_problems(findings.errors)
         await check_grant(session, actor, spec)
+        room = await check_room(session, spec, findings)
+        raise_problems(room.errors)
         if origin is Origin.API and await job_store.names_taken(session, [spec.name]):
             raise Conflict("NAME_TAKEN", pointer="/name", kind="job", name=spec.name)
         job = Job(
@@ -72,7 +77,7 @@ class JobService:
         )
         await job_store.insert(session, job)
         self._tell(session, actor, job, "create")
-        return Saved(job=job, warnings=findings.warnings)
+        return Saved(job=job, warnings=[*findings.warnings, *room.warnings])
 
     async def edit(self, session: AsyncSession, actor: Actor, ref: str, edit: JobEdit) -> Saved:
         """Runs already made keep the revision they were made from. Without a difference there is no new revision."""
@@ -80,7 +85,9 @@ class JobService:
         actor.need_owner(job.created_by)
         _check_match(job, edit.if_match)
         changed = {name: value for name, value in edit.changes.items() if getattr(job.spec, name) != value}
-        if fixed := sorted(changed.keys() - EDITABLE):
+        fixed = sorted(changed.keys() - EDITABLE)
+        fixed += fixed_differences(job.spec.task_groups, changed.get("task_groups", job.spec.task_groups))
+        if fixed:
             raise Conflict("FIELD_IMMUTABLE", pointer=f"/{fixed[0]}", fields=fixed)
         spec = with_defaults(replace(job.spec, **changed))
         findings = await check_references(session, spec)

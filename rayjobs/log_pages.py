@@ -1,4 +1,4 @@
-"""A log by the page: which attempt's, from which offset, in whole characters."""
+"""A log by the page: which task's of which attempt, from which offset, in whole characters."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.errors import NotFound
 from rayjobs.log_text import whole_characters
-from rayjobs.logs import LogKeeper
+from rayjobs.logs import LogId, LogKeeper
 from rayjobs.model.job import MAIN_GROUP
 from rayjobs.model.run import RUN_FINALS, AttemptState
 from rayjobs.tables import AttemptRow, RunRow
@@ -18,11 +18,21 @@ LONGEST_CHARACTER = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhichLog:
-    """No task: the driver, which for a plain job is its one task. `attempt` is an epoch; None: the latest."""
+    """No group and no task: the driver, which for a plain job is its one task.
+
+    A group without a task means its first, a task without a group one of the only group. `attempt` is an epoch; None:
+    the latest.
+    """
 
     task_group: str | None = None
     task: int | None = None
     attempt: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundLog:
+    log: LogId
+    attempt: AttemptRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,33 +41,49 @@ class LogPage:
     next_offset: int
     data: str
     complete: bool
+    note: str | None = None
+    """Why the rest is missing, when it is."""
 
 
 async def read_page(
-    keeper: LogKeeper, run: RunRow, attempt: AttemptRow | None, *, offset: int, limit_bytes: int
+    keeper: LogKeeper, run: RunRow, found: FoundLog | None, *, offset: int, limit_bytes: int
 ) -> LogPage:
     """To be called with no session open: the keeper has its own, and a blob is no matter of the database."""
-    if attempt is None:
+    if found is None:
         return LogPage(offset=offset, next_offset=offset, data="", complete=run.state in RUN_FINALS)
-    chunk = await keeper.read(attempt.id, offset=offset, limit_bytes=max(limit_bytes, LONGEST_CHARACTER))
+    chunk = await keeper.read(found.log, offset=offset, limit_bytes=max(limit_bytes, LONGEST_CHARACTER))
     data = whole_characters(chunk.data, is_end=chunk.complete)
     return LogPage(
         offset=chunk.offset,
         next_offset=chunk.offset + len(data),
         data=data.decode("utf-8", errors="replace"),
         # Of an attempt long over the log may have had its time: nothing more will come of it.
-        complete=chunk.complete or (attempt.state == AttemptState.ENDED and not chunk.data),
+        complete=chunk.complete or (found.attempt.state == AttemptState.ENDED and not chunk.data),
+        note=chunk.note if chunk.complete else None,
     )
 
 
-async def find_attempt(session: AsyncSession, run: RunRow, which: WhichLog) -> AttemptRow | None:
+async def find_log(session: AsyncSession, run: RunRow, which: WhichLog) -> FoundLog | None:
     """None while there is no attempt at all."""
-    if which.task_group not in {None, MAIN_GROUP} or which.task not in {None, 0}:
-        raise NotFound("NOT_FOUND", kind="task", ref=f"{which.task_group or MAIN_GROUP}/{which.task or 0}")
+    group, task = _task_of(run, which)
     statement = select(AttemptRow).where(AttemptRow.run_id == run.id).order_by(AttemptRow.epoch.desc())
     if which.attempt is not None:
         statement = statement.where(AttemptRow.epoch == which.attempt)
     attempt = (await session.scalars(statement.limit(1))).one_or_none()
-    if attempt is None and which.attempt is not None:
+    if attempt is not None:
+        return FoundLog(log=LogId(attempt_id=attempt.id, task_group=group, task=task), attempt=attempt)
+    if which.attempt is not None:
         raise NotFound("NOT_FOUND", kind="attempt", ref=str(which.attempt))
-    return attempt
+    return None
+
+
+def _task_of(run: RunRow, which: WhichLog) -> tuple[str, int]:
+    """As logs are kept: with no group the driver's."""
+    if which.task_group is None and which.task is None:
+        return "", 0
+    counts: dict[str, int] = dict(run.task_groups) or {MAIN_GROUP: 1}
+    only = next(iter(counts)) if len(counts) == 1 else ""
+    group, task = which.task_group or only, which.task or 0
+    if task >= counts.get(group, 0):
+        raise NotFound("NOT_FOUND", kind="task", ref=f"{group}/{task}")
+    return (group if run.task_groups else ""), task

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from cluster_groups.model.cluster import Endpoint
 from kernel.db import Database
 from kernel.errors import NotFound
@@ -28,13 +30,32 @@ Piece = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
-    """Where the bytes are: a file below the log folder that this node agent serves."""
+class LogId:
+    """One log of an attempt: its driver's, or with a group's name that of one task of its gang."""
 
     attempt_id: str
+    task_group: str = ""
+    task: int = 0
+
+    @property
+    def is_drivers(self) -> bool:
+        return not self.task_group
+
+    @property
+    def path(self) -> str:
+        """Below the log folder of the node it is written on; the driver's is named by Ray."""
+        if self.is_drivers:
+            return f"job-driver-{self.attempt_id}.log"
+        return f"{runner_folder(self.attempt_id)}/{self.task_group}-{self.task}.log"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """Where the bytes of a log are: the node agent that serves them."""
+
+    log: LogId
     endpoint: Endpoint
     agent_address: str
-    path: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,11 +83,12 @@ class Chunk:
     """Where `data` begins; later than asked for when the middle of a long log was dropped."""
     next_offset: int
     complete: bool
+    note: str | None = None
 
 
-def driver_log(submission_id: str) -> str:
-    """Ray's own name for the log of a submitted job's driver."""
-    return f"job-driver-{submission_id}.log"
+def runner_folder(submission_id: str) -> str:
+    """Where the runner keeps what it writes, on each node, below the log folder."""
+    return f"muster/{submission_id}"
 
 
 class LogKeeper:
@@ -78,56 +100,60 @@ class LogKeeper:
         self._blobs = blobs
         self._gateway = gateway
         self._max_bytes = max_bytes
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[LogId, asyncio.Lock] = {}
 
     async def copy(self, source: Source, *, is_over: bool) -> Copied:
         """Copy what is new; the log can become complete only when `is_over`. Raises GatewayError."""
-        async with self._locks.setdefault(source.attempt_id, asyncio.Lock()):
-            stored = await self._load(source.attempt_id)
+        log = source.log
+        async with self._locks.setdefault(log, asyncio.Lock()):
+            stored = await self._load(log)
             if stored.complete:
                 return Copied(new_bytes=0, complete=True)
             data = await self._gateway.read_log(
-                source.endpoint, source.agent_address, source.path, offset=stored.source_bytes, limit_bytes=READ_BYTES
+                source.endpoint, source.agent_address, log.path, offset=stored.source_bytes, limit_bytes=READ_BYTES
             )
             is_end = is_over and len(data) < READ_BYTES
-            text, taken, header_done = drop_ray_lines(data, header_done=stored.header_done, is_end=is_end)
+            text, taken, header_done = data, len(data), True
+            if log.is_drivers:
+                text, taken, header_done = drop_ray_lines(data, header_done=stored.header_done, is_end=is_end)
             if not taken and not is_end:
                 return Copied(new_bytes=0, complete=False)
             stored = replace(stored, source_bytes=stored.source_bytes + taken, header_done=header_done, complete=is_end)
-            await self._append(source.attempt_id, stored, text)
+            await self._append(log, stored, text)
         if is_end:
-            self._locks.pop(source.attempt_id, None)
+            self._locks.pop(log, None)
         return Copied(new_bytes=len(text), complete=is_end)
 
-    async def close(self, attempt_id: str, *, text: bytes = b"", note: str | None = None) -> None:
-        """End the log here: after `text`, when no driver ever wrote one, or with a `note` why the rest is missing."""
-        async with self._locks.setdefault(attempt_id, asyncio.Lock()):
-            stored = await self._load(attempt_id)
+    async def close(self, log: LogId, *, text: bytes = b"", note: str | None = None) -> None:
+        """End it here: after `text`, when nobody ever wrote one, or with a `note` why the rest is missing."""
+        async with self._locks.setdefault(log, asyncio.Lock()):
+            stored = await self._load(log)
             if not stored.complete:
-                await self._append(attempt_id, replace(stored, complete=True, note=note), text)
-        self._locks.pop(attempt_id, None)
+                await self._append(log, replace(stored, complete=True, note=note), text)
+        self._locks.pop(log, None)
 
-    async def read(self, attempt_id: str, *, offset: int, limit_bytes: int) -> Chunk:
+    async def read(self, log: LogId, *, offset: int, limit_bytes: int) -> Chunk:
         try:
-            return await self._read(attempt_id, offset, limit_bytes)
+            return await self._read(log, offset, limit_bytes)
         except NotFound:  # the last piece was joined with a new one between the look at the row and at the blob
-            return await self._read(attempt_id, offset, limit_bytes)
+            return await self._read(log, offset, limit_bytes)
 
-    async def _read(self, attempt_id: str, offset: int, limit_bytes: int) -> Chunk:
+    async def _read(self, log: LogId, offset: int, limit_bytes: int) -> Chunk:
         async with self._database.read() as session:
-            row = await session.get(LogRow, (attempt_id, "", 0))
+            row = await session.get(LogRow, _key(log))
         if row is None:
             return Chunk(data=b"", offset=offset, next_offset=offset, complete=False)
         pieces = [(start, length) for start, length in row.segments if start + length > offset]
         if not pieces:
             end = max(offset, row.size_bytes)
-            return Chunk(data=b"", offset=end, next_offset=end, complete=row.complete)
+            return Chunk(data=b"", offset=end, next_offset=end, complete=row.complete, note=row.note)
         begin = max(offset, pieces[0][0])
-        data = b"".join([part async for part in self._run_of(attempt_id, pieces, begin, limit_bytes)])
+        data = b"".join([part async for part in self._run_of(log, pieces, begin, limit_bytes)])
         end = begin + len(data)
-        return Chunk(data=data, offset=begin, next_offset=end, complete=row.complete and end >= row.size_bytes)
+        complete = row.complete and end >= row.size_bytes
+        return Chunk(data=data, offset=begin, next_offset=end, complete=complete, note=row.note)
 
-    async def _run_of(self, attempt_id: str, pieces: list[Piece], begin: int, limit_bytes: int) -> AsyncIterator[bytes]:
+    async def _run_of(self, log: LogId, pieces: list[Piece], begin: int, limit_bytes: int) -> AsyncIterator[bytes]:
         """Bytes from `begin` on without a gap, at most `limit_bytes`."""
         position, left = begin, limit_bytes
         for start, length in pieces:
@@ -135,13 +161,13 @@ class LogKeeper:
                 return
             skip = position - start
             wanted = min(length - skip, left)
-            async for part in self._blobs.read(piece_key(attempt_id, start, length), skip, skip + wanted):
+            async for part in self._blobs.read(piece_key(log, start, length), skip, skip + wanted):
                 yield part
             position, left = position + wanted, left - wanted
 
-    async def _load(self, attempt_id: str) -> Stored:
+    async def _load(self, log: LogId) -> Stored:
         async with self._database.read() as session:
-            row = await session.get(LogRow, (attempt_id, "", 0))
+            row = await session.get(LogRow, _key(log))
         if row is None:
             return Stored()
         return Stored(
@@ -153,35 +179,35 @@ class LogKeeper:
             note=row.note,
         )
 
-    async def _append(self, attempt_id: str, stored: Stored, text: bytes) -> None:
+    async def _append(self, log: LogId, stored: Stored, text: bytes) -> None:
         """Blob first, then the row that names it, then the blobs it replaces: a crash leaves only a stray blob."""
         obsolete: list[Piece] = []
         pieces = list(stored.pieces)
         if text:
             if pieces and pieces[-1][1] < PIECE_BYTES and sum(pieces[-1]) == stored.size_bytes:
                 start, length = pieces.pop()
-                old = await read_all(self._blobs, piece_key(attempt_id, start, length))
+                old = await read_all(self._blobs, piece_key(log, start, length))
                 obsolete.append((start, length))
                 text = old + text
             else:
                 start = stored.size_bytes
-            await self._blobs.put(piece_key(attempt_id, start, len(text)), one_chunk(text))
+            await self._blobs.put(piece_key(log, start, len(text)), one_chunk(text))
             pieces.append((start, len(text)))
             size = start + len(text)
             pieces, dropped = keep_ends(pieces, size, self._max_bytes)
             obsolete += dropped
             stored = replace(stored, pieces=tuple(pieces), size_bytes=size)
-        await self._save(attempt_id, stored)
+        await self._save(log, stored)
         for start, length in obsolete:
-            await self._blobs.delete(piece_key(attempt_id, start, length))
+            await self._blobs.delete(piece_key(log, start, length))
 
-    async def _save(self, attempt_id: str, stored: Stored) -> None:
-        async with self._database.write() as session:
+    async def _save(self, log: LogId, stored: Stored) -> None:
+        async def save(session: AsyncSession) -> None:
             await session.merge(
                 LogRow(
-                    attempt_id=attempt_id,
-                    task_group="",
-                    task=0,
+                    attempt_id=log.attempt_id,
+                    task_group=log.task_group,
+                    task=log.task,
                     source_bytes=stored.source_bytes,
                     size_bytes=stored.size_bytes,
                     segments=[list(piece) for piece in stored.pieces],
@@ -190,7 +216,9 @@ class LogKeeper:
                     note=stored.note,
                 )
             )
-            self._hints.send(session, RUN_NEWS, run_of(attempt_id))
+            self._hints.send(session, RUN_NEWS, run_of(log.attempt_id))
+
+        await self._database.write_together(save)  # a gang has hundreds of logs
 
 
 def keep_ends(pieces: list[Piece], size_bytes: int, max_bytes: int) -> tuple[list[Piece], list[Piece]]:
@@ -200,6 +228,11 @@ def keep_ends(pieces: list[Piece], size_bytes: int, max_bytes: int) -> tuple[lis
     return [piece for piece in pieces if piece not in dropped], dropped
 
 
-def piece_key(attempt_id: str, start: int, length: int) -> str:
-    """Where one piece of a driver's log is kept."""
-    return f"{LOGS}{run_of(attempt_id)}/{attempt_id}/driver/{start}-{length}"
+def piece_key(log: LogId, start: int, length: int) -> str:
+    """Where one piece of a log is kept."""
+    whose = "driver" if log.is_drivers else f"{log.task_group}-{log.task}"
+    return f"{LOGS}{run_of(log.attempt_id)}/{log.attempt_id}/{whose}/{start}-{length}"
+
+
+def _key(log: LogId) -> tuple[str, str, int]:
+    return log.attempt_id, log.task_group, log.task

@@ -11,7 +11,11 @@ from rayjobs.model.job import RunMode
 class PhaseName(StrEnum):
     QUEUE = "queue"
     CLUSTER = "cluster"
+    """Of its own: until the first of its nodes is there."""
+    NODES = "nodes"
     ENVIRONMENT = "environment"
+    GANG = "gang"
+    """Until every task has its place."""
     RUNNING = "running"
     RELEASE = "release"
 
@@ -35,35 +39,46 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """The instants a run's row and its latest attempt's keep. `over_at` is the verdict, `released_at` the last step."""
+    """The instants that a run's row and its present attempt's keep; before that attempt there is `queued_at` alone.
+
+    `placed_at` ends the queue, `first_node_at` and `up_at` are of a cluster of its own, `driver_at` is when the driver
+    began, `started_at` when the command or all tasks could, `over_at` the verdict, `released_at` the last step.
+    """
 
     run_mode: RunMode
-    enqueued_at: datetime
-    allocated_at: datetime | None
-    posted_at: datetime | None
-    started_at: datetime | None
-    over_at: datetime | None
-    released_at: datetime | None
+    is_gang: bool = False
+    queued_at: datetime
+    placed_at: datetime | None = None
+    first_node_at: datetime | None = None
+    up_at: datetime | None = None
+    driver_at: datetime | None = None
+    started_at: datetime | None = None
+    over_at: datetime | None = None
+    released_at: datetime | None = None
     nodes_up: int = 0
     nodes_wanted: int = 0
 
 
 def tell_phases(times: Times) -> list[Phase]:
     own_cluster = times.run_mode is RunMode.ON_DEMAND
+    first_node_at = times.first_node_at or times.up_at
+    driver_at = times.driver_at if times.is_gang else times.started_at
     marks: list[tuple[PhaseName, datetime | None, datetime | None]] = [
-        (PhaseName.QUEUE, times.enqueued_at, times.allocated_at)
+        (PhaseName.QUEUE, times.queued_at, times.placed_at),
     ]
     if own_cluster:
-        marks.append((PhaseName.CLUSTER, times.allocated_at, times.posted_at))
-    sent = times.posted_at if own_cluster else times.allocated_at
-    marks.append((PhaseName.ENVIRONMENT, sent, times.started_at))
+        marks.append((PhaseName.CLUSTER, times.placed_at, first_node_at))
+        marks.append((PhaseName.NODES, first_node_at, times.up_at))
+    marks.append((PhaseName.ENVIRONMENT, times.up_at if own_cluster else times.placed_at, driver_at))
+    if times.is_gang:
+        marks.append((PhaseName.GANG, driver_at, times.started_at))
     marks.append((PhaseName.RUNNING, times.started_at, times.over_at))
     phases = [_phase(name, start, end, times) for name, start, end in marks]
     return [*phases, _release(times)]
 
 
 def _phase(name: PhaseName, start: datetime | None, end: datetime | None, times: Times) -> Phase:
-    detail = {"nodes_up": times.nodes_up, "nodes_wanted": times.nodes_wanted} if name is PhaseName.CLUSTER else None
+    detail = {"nodes_up": times.nodes_up, "nodes_wanted": times.nodes_wanted} if name is PhaseName.NODES else None
     if start is None:
         state = PhaseState.PENDING if times.over_at is None else PhaseState.SKIPPED
         return Phase(name=name, state=state, detail=detail, started_at=None, ended_at=None)
@@ -73,7 +88,7 @@ def _phase(name: PhaseName, start: datetime | None, end: datetime | None, times:
 
 
 def _release(times: Times) -> Phase:
-    if times.over_at is None or times.allocated_at is None:
+    if times.over_at is None or times.placed_at is None:
         state = PhaseState.PENDING if times.over_at is None else PhaseState.SKIPPED
         return Phase(name=PhaseName.RELEASE, state=state, detail=None, started_at=None, ended_at=None)
     state = PhaseState.DONE if times.released_at else PhaseState.ACTIVE

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.store import clusters
 from kernel.db import Database
 from kernel.events import EventRow
-from rayjobs.logs import LOGS, piece_key
+from rayjobs.logs import LOGS, LogId, piece_key
 from rayjobs.model.job import Origin
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, JobRevisionRow, JobRow, LogRow, RunRow
 from runtime_envs.packages.base import BlobStore
@@ -69,5 +69,9 @@ async def _drop_stray_blobs(database: Database, blobs: BlobStore, now: datetime)
 
 
 async def _named_pieces(session: AsyncSession) -> set[str]:
-    rows = await session.execute(select(LogRow.attempt_id, LogRow.segments))
-    return {piece_key(attempt_id, start, length) for attempt_id, pieces in rows for start, length in pieces}
+    rows = await session.execute(select(LogRow.attempt_id, LogRow.task_group, LogRow.task, LogRow.segments))
+    return {
+        piece_key(LogId(attempt_id=attempt_id, task_group=group, task=task), start, length)
+        for attempt_id, group, task, pieces in rows
+        for start, length in pieces
+    }

@@ -1,83 +1,86 @@
 """A run as people see it: its row, its attempts, its phases, and where it stands in its queue."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.store import clusters
 from kernel.events import EventRow
-from rayjobs import run_store
+from rayjobs import run_store, task_store
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import (
+    PLACED_STATES,
     WAITING_STATES,
     AttemptState,
     Condition,
     End,
     EndClass,
-    RunState,
 )
 from rayjobs.phases import Phase, Times, tell_phases
+from rayjobs.standing import Standing, effective_priorities, standing_of
 from rayjobs.tables import AttemptRow, RunRow
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """Place in the queue from 1, and the nearest runs ahead."""
-
-    position: int
-    ahead: list[str]
+from rayjobs.task_report import GroupReport, TaskReport, tell_groups, tell_tasks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunReport:
     row: RunRow
     attempts: list[AttemptRow]
+    present: AttemptRow | None
+    """The attempt that the run's state and end are about; none while it waits, again or for the first time."""
     phases: list[Phase]
     condition: Condition | None
     end: End | None
+    groups: list[GroupReport]
+    effective_priority: int | None
+    """While it waits; then what was asked for."""
     standing: Standing | None = None
 
     @property
-    def task_counts(self) -> dict[str, int]:
-        """How many of the run's tasks are waiting, running, over; a plain job has one task."""
-        return {name: int(name == task_state(self.row, self.end)) for name in TASK_STATES}
+    def failed_tasks(self) -> int:
+        return sum(group.failed for group in self.groups)
 
 
-TASK_STATES = ("waiting", "running", "succeeded", "failed", "stopped")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Nodes:
+    """Of a run's own cluster."""
+
+    up: int = 0
+    wanted: int = 0
+    first_at: datetime | None = None
 
 
-def task_state(row: RunRow, end: End | None) -> str:
-    state = RunState(row.state)
-    if end is None:
-        return "running" if state in {RunState.RUNNING, RunState.STOPPING} else "waiting"
-    if end.end_class is EndClass.COMPLETED:
-        return "succeeded"
-    return "stopped" if end.end_class is EndClass.STOPPED or row.started_at is None else "failed"
-
-
-async def report_one(session: AsyncSession, row: RunRow) -> RunReport:
+async def report_one(session: AsyncSession, row: RunRow, now: datetime) -> RunReport:
     """With its standing, which costs a look at the queue."""
-    (report,) = await report_many(session, [row])
+    (report,) = await report_many(session, [row], now)
     if row.state not in WAITING_STATES:
         return report
-    position, ahead = await run_store.place_in_queue(session, row)
-    return replace(report, standing=Standing(position=position, ahead=ahead))
+    return replace(report, standing=await standing_of(session, row, now))
 
 
 def report_new(row: RunRow) -> RunReport:
     """Of a run that was just stored: nothing has come of it yet that would have to be asked for."""
-    return _report(row, [], (0, 0))
+    return _report(row, [], _Nodes(), {})
 
 
-async def report_many(session: AsyncSession, rows: Sequence[RunRow]) -> list[RunReport]:
+async def report_many(session: AsyncSession, rows: Sequence[RunRow], now: datetime) -> list[RunReport]:
     attempts = await run_store.attempts_of(session, [row.id for row in rows])
-    own = [row.cluster_id for row in rows if row.run_mode == RunMode.ON_DEMAND and row.cluster_id is not None]
-    nodes = await clusters.progress(session, own) if own else {}
-    return [_report(row, attempts[row.id], nodes.get(row.cluster_id or "", (0, 0))) for row in rows]
+    nodes = await _nodes(session, rows)
+    gangs = [present.id for row in rows if row.task_groups and (present := _present(row, attempts[row.id]))]
+    counts = await task_store.counts(session, gangs) if gangs else {}
+    priorities = await effective_priorities(session, rows, now)
+    reports = [_report(row, attempts[row.id], nodes.get(row.cluster_id or "", _Nodes()), counts) for row in rows]
+    return [replace(report, effective_priority=priorities[report.row.id]) for report in reports]
+
+
+async def report_tasks(session: AsyncSession, row: RunRow) -> list[TaskReport]:
+    """Each task of the run, in order."""
+    present = _present(row, (await run_store.attempts_of(session, [row.id]))[row.id])
+    placed = await task_store.of_attempt(session, present.id) if present is not None and row.task_groups else []
+    return tell_tasks(row, run_store.end_from_json(row.end), present, placed)
 
 
 async def events_of(session: AsyncSession, run_id: str) -> list[EventRow]:
@@ -86,38 +89,62 @@ async def events_of(session: AsyncSession, run_id: str) -> list[EventRow]:
     return list(await session.scalars(statement))
 
 
-def attempt_end(row: AttemptRow) -> End | None:
-    return run_store.end_from_json(row.end)
+def told_end(row: RunRow | AttemptRow, stopped_by: str | None) -> End | None:
+    """With who stopped it, which only the run's row keeps."""
+    end = run_store.end_from_json(row.end)
+    if end is None or end.end_class is not EndClass.STOPPED or stopped_by is None:
+        return end
+    return replace(end, params={**end.params, "by": stopped_by})
 
 
-def driver_facts(report: RunReport) -> dict[str, Any]:
-    """Where the one task of a plain run is or was, as far as the cluster told."""
-    address = report.attempts[-1].driver_address if report.attempts else None
-    host = address.split("//")[-1].rsplit(":", 1)[0] if address else None
-    return {"node_ip": host, "container_ip": host, "host_ip": host}
+async def _nodes(session: AsyncSession, rows: Sequence[RunRow]) -> dict[str, _Nodes]:
+    own = [row.cluster_id for row in rows if row.run_mode == RunMode.ON_DEMAND and row.cluster_id is not None]
+    if not own:
+        return {}
+    first = await clusters.first_node_at(session, own)
+    counts = await clusters.progress(session, own)
+    return {one: _Nodes(up=up, wanted=wanted, first_at=first.get(one)) for one, (up, wanted) in counts.items()}
 
 
-def _report(row: RunRow, attempts: list[AttemptRow], nodes: tuple[int, int]) -> RunReport:
+def _present(row: RunRow, attempts: Sequence[AttemptRow]) -> AttemptRow | None:
+    last = attempts[-1] if attempts else None
+    is_about = last is not None and (row.state in PLACED_STATES or (row.end is not None and row.end == last.end))
+    return last if is_about else None
+
+
+def _report(
+    row: RunRow, attempts: list[AttemptRow], nodes: _Nodes, counts: Mapping[str, task_store.GroupCounts]
+) -> RunReport:
+    present, end = _present(row, attempts), told_end(row, row.stop_requested_by)
     return RunReport(
         row=row,
         attempts=attempts,
-        phases=tell_phases(_times(row, attempts, nodes)),
+        present=present,
+        phases=tell_phases(_times(row, present, nodes)),
         condition=run_store.condition_from_json(row.condition),
-        end=run_store.end_from_json(row.end),
+        end=end,
+        groups=tell_groups(row, end, counts.get(present.id, {}) if present else {}),
+        effective_priority=row.priority,
     )
 
 
-def _times(row: RunRow, attempts: Sequence[AttemptRow], nodes: tuple[int, int]) -> Times:
-    last = attempts[-1] if attempts else None
-    released: datetime | None = last.ended_at if last and last.state == AttemptState.ENDED else None
-    return Times(
+def _times(row: RunRow, present: AttemptRow | None, nodes: _Nodes) -> Times:
+    queued = Times(
         run_mode=RunMode(row.run_mode),
-        enqueued_at=row.enqueued_at,
-        allocated_at=row.allocated_at,
-        posted_at=last.posted_at if last else None,
-        started_at=row.started_at,
+        is_gang=bool(row.task_groups),
+        queued_at=row.waiting_since,
         over_at=row.ended_at,
-        released_at=released,
-        nodes_up=nodes[0],
-        nodes_wanted=nodes[1],
+        nodes_up=nodes.up,
+        nodes_wanted=nodes.wanted,
+    )
+    if present is None:
+        return queued
+    return replace(
+        queued,
+        placed_at=present.created_at,
+        first_node_at=nodes.first_at,
+        up_at=present.allocated_at or present.posted_at,
+        driver_at=present.placing_at or row.started_at,
+        started_at=row.started_at,
+        released_at=present.ended_at if present.state == AttemptState.ENDED else None,
     )

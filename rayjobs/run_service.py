@@ -98,6 +98,7 @@ class RunService:
             "created_by": actor.user,
             "cluster_id": cluster.id if cluster else None,
             "enqueued_at": now,
+            "waiting_since": now,
             **_as_asked(request),
         }
         insert_last(session, RunRow, **values)
@@ -159,7 +160,7 @@ class RunService:
     async def end_runs_on(self, session: AsyncSession, cluster_id: str, actor: Actor) -> None:
         """The cluster is taken away on somebody's word: its placed runs end as STOPPED(FORCED)."""
         for run_id in await run_store.live_runs_on(session, cluster_id):
-            await self.stop(session, SYSTEM_ACTOR, run_id, code=EndCode.FORCED)
+            await self.stop(session, actor, run_id, code=EndCode.FORCED)
             record(session, run_id, "CLUSTER_TAKEN_AWAY", at=self._clock.now(), actor=actor.user)
 
     async def _cluster(self, session: AsyncSession, name: str) -> ClusterRef | None:
@@ -190,7 +191,9 @@ def _as_asked(request: RunRequest) -> dict[str, Any]:
         "priority": request.priority if request.priority is not None else spec.priority,
         "max_wait_s": request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
         "max_runtime_s": spec.max_runtime_s,
+        "start_timeout_s": run_store.start_timeout_of(spec),
         "demand": run_store.demand_to_json(run_store.demand_of(spec)),
+        "task_groups": [[group.name, group.count] for group in spec.task_groups],
         "resource_package": spec.resource_package,
         "resource_group": spec.resource_group,
         "cluster": spec.cluster,

@@ -1,11 +1,13 @@
 """Queries on runs and attempts, and the way between rows and values."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, case, exists, func, select
+from sqlalchemy import Row, Select, Text, cast, exists, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.demand import Bundles, Demand, PlacementStrategy
@@ -13,7 +15,7 @@ from kernel.errors import NotFound
 from kernel.paging import Page, PageRequest, paginate
 from kernel.resources import ANY_GPU, Resources, total
 from rayjobs.advanced import submission_options
-from rayjobs.model.job import DEFAULT_PRIORITY, JobSpec, Requirements, RunMode
+from rayjobs.model.job import JobSpec, Requirements, RunMode
 from rayjobs.model.run import (
     PLACED_STATES,
     WAITING_STATES,
@@ -29,7 +31,6 @@ from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, DecisionRow, 
 
 SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
 FILTERS = {
-    "state": RunRow.state,
     "cluster": RunRow.cluster,
     "cluster_group": RunRow.cluster_group,
     "resource_group": RunRow.resource_group,
@@ -50,9 +51,10 @@ COUNTED = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFilter:
-    """`equal` by the fields of FILTERS; `job` is an id or a name; `tag` is `key:value`."""
+    """`equal` by the fields of FILTERS; no `states` are all; `job` is an id or a name; `tag` is `key:value`."""
 
     equal: Mapping[str, str]
+    states: Sequence[str] = ()
     job: str | None = None
     tag: str | None = None
 
@@ -69,6 +71,8 @@ async def page_of_runs(session: AsyncSession, wanted: RunFilter, request: PageRe
     statement: Select[RunRow] = select(RunRow)
     for name, value in wanted.equal.items():
         statement = statement.where(FILTERS[name] == value)
+    if wanted.states:
+        statement = statement.where(RunRow.state.in_(wanted.states))
     if wanted.job is not None:
         column = RunRow.job_id if wanted.job.startswith("job_") else RunRow.job_name
         statement = statement.where(column == wanted.job)
@@ -90,12 +94,15 @@ async def attempts_of(session: AsyncSession, run_ids: Sequence[str]) -> dict[str
 
 async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
     columns = (
-        RunRow.id, RunRow.version, RunRow.run_mode, RunRow.state, RunRow.queue, RunRow.enqueued_at, RunRow.demand,
+        RunRow.id, RunRow.version, RunRow.run_mode, RunRow.state, RunRow.queue, RunRow.enqueued_at,
+        cast(RunRow.demand, Text).label("demand"),
         RunRow.priority, RunRow.max_wait_s, RunRow.max_runtime_s, RunRow.not_before, RunRow.cluster, RunRow.cluster_id,
-        RunRow.cluster_group, RunRow.resource_group, RunRow.condition,
+        RunRow.cluster_group, RunRow.resource_group, RunRow.condition, RunRow.waiting_since, RunRow.epoch,
+        RunRow.start_timeout_s,
         exists().where(AttemptRow.run_id == RunRow.id, IS_NOT_ENDED).label("is_releasing"),
     )  # fmt: skip
     rows = await session.execute(select(*columns).where(RunRow.state.in_(WAITING_STATES)))
+    demand_in = cache(lambda text: demand_from_json(json.loads(text)))  # one for all runs that ask the same
     return [
         WaitingRun(
             id=row.id,
@@ -104,12 +111,15 @@ async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
             state=RunState(row.state),
             queue=row.queue,
             enqueued_at=row.enqueued_at,
-            demand=demand_from_json(row.demand),
+            demand=demand_in(row.demand),
             priority=row.priority,
             max_wait_s=row.max_wait_s,
             max_runtime_s=row.max_runtime_s,
+            start_timeout_s=row.start_timeout_s,
             not_before=row.not_before,
             is_releasing=row.is_releasing,
+            waiting_since=row.waiting_since,
+            epoch=row.epoch,
             cluster=row.cluster,
             cluster_id=row.cluster_id,
             cluster_group=row.cluster_group,
@@ -125,18 +135,17 @@ async def ledger(session: AsyncSession) -> dict[str, Load]:
     statement = (
         select(
             AttemptRow.run_id, AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand, AttemptRow.placement,
-            AttemptRow.posted_at, RunRow.max_runtime_s,
+            AttemptRow.created_at, AttemptRow.started_at, RunRow.max_runtime_s, RunRow.start_timeout_s,
         )
         .join(RunRow, RunRow.id == AttemptRow.run_id)
         .where(IS_NOT_ENDED, AttemptRow.state.in_(COUNTED))
     )  # fmt: skip
     live: dict[str, list[tuple[AttemptState, Held]]] = {}
     for row in await session.execute(statement):
-        known = row.posted_at is not None and row.max_runtime_s is not None
         held = Held(
             run=row.run_id,
             amount=demand_from_json(row.demand).resources,
-            ends_by=row.posted_at + timedelta(seconds=row.max_runtime_s) if known else None,
+            ends_by=_ends_by(row),
             nodes={node: resources_from_json(amount) for node, amount in row.placement.items()},
         )
         live.setdefault(row.cluster_id, []).append((AttemptState(row.state), held))
@@ -148,6 +157,14 @@ async def ledger(session: AsyncSession) -> dict[str, Load]:
         )
         for cluster_id, attempts in live.items()
     }
+
+
+def _ends_by(row: Row[Any]) -> datetime | None:
+    if row.max_runtime_s is None:
+        return None
+    starts_by = row.started_at or row.created_at + timedelta(seconds=row.start_timeout_s)
+    ends_by: datetime = starts_by + timedelta(seconds=row.max_runtime_s)
+    return ends_by
 
 
 async def live_runs_on(session: AsyncSession, cluster_id: str) -> list[str]:
@@ -166,27 +183,6 @@ async def settling_on(session: AsyncSession, cluster_id: str) -> list[str]:
 async def unsettled_runs_of(session: AsyncSession, job_id: str) -> list[str]:
     statement = select(RunRow.id).where(RunRow.job_id == job_id, IS_UNSETTLED)
     return sorted(await session.scalars(statement))
-
-
-async def place_in_queue(session: AsyncSession, run: RunRow) -> tuple[int, list[str]]:
-    """Position from 1 and the nearest runs ahead (at most 5, nearest first) in the run's own queue."""
-    priority = func.coalesce(RunRow.priority, DEFAULT_PRIORITY)
-    mine = run.priority if run.priority is not None else DEFAULT_PRIORITY
-    earlier = case(
-        (priority != mine, priority > mine),
-        (RunRow.enqueued_at != run.enqueued_at, RunRow.enqueued_at < run.enqueued_at),
-        else_=RunRow.id < run.id,
-    )
-    ahead = select(RunRow).where(RunRow.queue == run.queue, RunRow.state.in_(WAITING_STATES), earlier)
-    count = await session.scalar(select(func.count()).select_from(ahead.subquery()))
-    nearest = ahead.order_by(priority.asc(), RunRow.enqueued_at.desc(), RunRow.id.desc()).limit(5)
-    return (count or 0) + 1, [row.id for row in await session.scalars(nearest)]
-
-
-async def queue_in_order(session: AsyncSession, queue: str) -> list[RunRow]:
-    priority = func.coalesce(RunRow.priority, DEFAULT_PRIORITY)
-    waiting = select(RunRow).where(RunRow.queue == queue, RunRow.state.in_(WAITING_STATES))
-    return list(await session.scalars(waiting.order_by(priority.desc(), RunRow.enqueued_at, RunRow.id)))
 
 
 async def decisions_of(session: AsyncSession, run_id: str) -> list[dict[str, Any]]:
@@ -215,7 +211,7 @@ def demand_of(spec: JobSpec) -> Demand:
         return Demand(resources=total([*head, *workers]))
     needs = spec.requirements or Requirements()
     if spec.is_gang:
-        return _gang_demand(spec, needs)
+        return gang_demand(spec)
     driver = submission_options(spec.advanced_parameters).fields
     gpus = max(float(needs.gpu), float(driver.get("entrypoint_num_gpus", 0)))
     gpu = {needs.gpu_types[0] if needs.gpu_types else ANY_GPU: gpus} if gpus else {}
@@ -232,8 +228,9 @@ def demand_of(spec: JobSpec) -> Demand:
     )
 
 
-def _gang_demand(spec: JobSpec, needs: Requirements) -> Demand:
+def gang_demand(spec: JobSpec) -> Demand:
     """A gang is charged by its tasks; its driver takes only a slot of the head."""
+    needs = spec.requirements or Requirements()
     return Demand(
         resources=total(group.resources * group.count for group in spec.task_groups),
         bundles=tuple(Bundles(size=group.resources, count=group.count) for group in spec.task_groups),
@@ -243,6 +240,12 @@ def _gang_demand(spec: JobSpec, needs: Requirements) -> Demand:
         ray_version=needs.ray_version,
         python_version=needs.python_version,
     )
+
+
+def start_timeout_of(spec: JobSpec) -> int:
+    """How long its own cluster, and the places of its tasks, are waited for."""
+    own_cluster = spec.start_timeout_s if spec.run_mode is RunMode.ON_DEMAND else 0
+    return own_cluster + (spec.gang_timeout_s if spec.is_gang else 0)
 
 
 def resources_to_json(amounts: Resources) -> dict[str, Any]:
@@ -278,23 +281,32 @@ def demand_from_json(data: Mapping[str, Any]) -> Demand:
 
 
 def condition_to_json(condition: Condition) -> dict[str, Any]:
+    predicted = {} if condition.predicted_start is None else {"predicted_start": condition.predicted_start.isoformat()}
     return {
         "code": condition.code,
         "owner": condition.owner,
         "params": dict(condition.params),
         "since": condition.since.isoformat(),
+        **predicted,
     }
 
 
 def condition_from_json(data: Mapping[str, Any] | None) -> Condition | None:
     if data is None:
         return None
-    since = datetime.fromisoformat(data["since"])
-    return Condition(code=data["code"], owner=data["owner"], params=data["params"], since=since)
+    predicted = data.get("predicted_start")
+    return Condition(
+        code=data["code"],
+        owner=data["owner"],
+        params=data["params"],
+        since=datetime.fromisoformat(data["since"]),
+        predicted_start=datetime.fromisoformat(predicted) if predicted else None,
+    )
 
 
 def end_to_json(end: End) -> dict[str, Any]:
-    return {"class": end.end_class, "code": end.code, "exit_code": end.exit_code, "params": dict(end.params)}
+    where = {} if end.task_group is None else {"task_group": end.task_group, "task": end.task}
+    return {"class": end.end_class, "code": end.code, "exit_code": end.exit_code, "params": dict(end.params), **where}
 
 
 def end_from_json(data: Mapping[str, Any] | None) -> End | None:
@@ -305,4 +317,6 @@ def end_from_json(data: Mapping[str, Any] | None) -> End | None:
         code=EndCode(data["code"]),
         exit_code=data["exit_code"],
         params=data["params"],
+        task_group=data.get("task_group"),
+        task=data.get("task"),
     )

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.group import ClusterGroup
 from cluster_groups.model.quota import ResourceGroup
 from kernel.resources import Resources, total
-from rayjobs.model.job import JobSpec, RunMode
+from rayjobs.model.job import JobSpec, Retry, RunMode, TaskGroup
 from rayjobs.model.run import AttemptState, Condition, End, EndCode, RunState
+
+HELD_ON = "held_on"
+"""In the params of a condition: the cluster or resource group whose free capacity is held for the run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,15 +29,32 @@ class WaitingRun:
     max_wait_s: int | None = None
     max_runtime_s: int | None = None
     """Declared, and enforced from the moment it is sent."""
+    start_timeout_s: int = 0
+    """How long its own cluster may take to come up, and its tasks to find their places, before that."""
     not_before: datetime | None = None
     """Until then it stays back: after a start that was given back, or before another try."""
     is_releasing: bool = False
     """An earlier attempt of it is not confirmed over."""
+    waiting_since: datetime | None = None
+    """What `max_wait_s` counts from; None: `enqueued_at`."""
+    epoch: int = 0
+    """Of its latest attempt."""
     cluster: str | None = None
     cluster_id: str | None = None
     cluster_group: str | None = None
     resource_group: str | None = None
     condition: Condition | None = None
+
+    @property
+    def held_on(self) -> str | None:
+        """Whose capacity was held for it when it was last looked at, and shall be until it starts."""
+        return None if self.condition is None else self.condition.params.get(HELD_ON)
+
+    def gives_back_by(self, started: datetime) -> datetime | None:
+        """When it will have given back what it takes, if it starts now; None: nobody knows."""
+        if self.max_runtime_s is None:
+            return None
+        return started + timedelta(seconds=self.start_timeout_s + self.max_runtime_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,11 +110,18 @@ class AttemptView:
     started_at: datetime | None
     lost_since: datetime | None
     driver_address: str | None
+    allocated_at: datetime | None = None
+    events_bytes: int = 0
+    verdict: End | None = None
     end: End | None
     run_id: str
     run_version: int
     run_state: RunState
     run_mode: RunMode
+    task_groups: tuple[TaskGroup, ...] = ()
+    retry: Retry = field(default_factory=Retry)
+    tries: int = 0
+    """Attempts before this one that count for the retry."""
     stop_code: EndCode | None
     """Set once somebody or something asked for the stop."""
     start_timeout_s: int
@@ -105,6 +132,11 @@ class AttemptView:
     cluster_name: str
     cluster: ClusterView | None
     log_complete: bool
+    """Of a gang those of its tasks, too."""
+
+    @property
+    def is_gang(self) -> bool:
+        return bool(self.task_groups)
 
     @property
     def cluster_is_own(self) -> bool:
@@ -120,8 +152,9 @@ class AttemptView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptSnapshot:
-    """The view, and what is needed once to submit it: the job's revision and whose uploads it may use."""
+    """The view, and what is needed once to submit it: the job's revision, whose uploads it may use, where it was."""
 
     view: AttemptView
     spec: JobSpec
     owner: str
+    previous_cluster: str | None = None

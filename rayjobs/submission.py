@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from kernel.errors import NotFound
 from rayjobs.advanced import submission_options
-from rayjobs.dispatch import attempt_runtime_env, entrypoint, runner_package
+from rayjobs.dispatch import attempt_runtime_env, entrypoint, runner_package, runner_spec
 from rayjobs.gateway.base import Delivery, Submission
 from rayjobs.model.job import JobSpec
-from rayjobs.runner.spec import RunnerSpec
 from rayjobs.snapshot import AttemptSnapshot
 from runtime_envs.packages.base import one_chunk
 from runtime_envs.service import PackageService, RayUploads
@@ -38,14 +37,7 @@ async def prepare(attempt: AttemptSnapshot, packages: Packages) -> tuple[Submiss
         user_env["working_dir"] = delivery.uri
     deliveries += [await _ray_upload(name, attempt.owner, packages.ray_uploads) for name in _ray_uploads(spec)]
     options = submission_options(spec.advanced_parameters)
-    runner = RunnerSpec(
-        submission_id=view.id,
-        run_id=view.run_id,
-        attempt=view.epoch,
-        command=spec.entrypoint,
-        stop_grace_s=spec.stop_grace_s,
-        max_runtime_s=spec.max_runtime_s,
-    )
+    runner = runner_spec(spec, view.run_id, view.epoch)._replace(previous_cluster=attempt.previous_cluster)
     package = runner_package()
     submission = Submission(
         submission_id=view.id,

@@ -78,8 +78,12 @@ class RunRow(Named, Base):
     priority: Mapped[int | None]
     max_wait_s: Mapped[int | None]
     max_runtime_s: Mapped[int | None]
+    start_timeout_s: Mapped[int] = mapped_column(default=0)
+    """How long a start may take before `max_runtime_s` begins to count."""
     demand: Mapped[dict[str, Any]]
     """What it asks of a cluster, or what the cluster made for it takes from its resource group."""
+    task_groups: Mapped[list[Any]] = mapped_column(default=list)
+    """`[[name, count], …]` of a gang; empty for a plain job."""
     resource_package: Mapped[str | None]
     resource_group: Mapped[str | None]
     cluster: Mapped[str | None]
@@ -98,7 +102,11 @@ class RunRow(Named, Base):
     stop_requested_by: Mapped[str | None]
     stop_code: Mapped[str | None]
     enqueued_at: Mapped[datetime]
+    """Its place in the queue; a start that is given back and another try keep it."""
+    waiting_since: Mapped[datetime]
+    """What `max_wait_s` counts from: `enqueued_at`, or the end of an attempt that ran."""
     allocated_at: Mapped[datetime | None]
+    """Full allocation (R8) of the present attempt."""
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
@@ -137,6 +145,8 @@ class AttemptRow(Base):
     state_since: Mapped[datetime]
     created_at: Mapped[datetime]
     posted_at: Mapped[datetime | None]
+    placing_at: Mapped[datetime | None]
+    """Since when the driver of a gang waits for places."""
     allocated_at: Mapped[datetime | None]
     """Since when everything it asked for is its own (R8)."""
     started_at: Mapped[datetime | None]

@@ -14,7 +14,8 @@ from pathlib import Path
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
-FAST = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300", "shared_buffers=64MB"]
+OPTIONS = ["max_connections=300", "shared_buffers=64MB"]
+FAST = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"]
 
 
 def find_initdb() -> Path | None:
@@ -24,8 +25,8 @@ def find_initdb() -> Path | None:
 
 
 @contextmanager
-def postgres_server(initdb: Path) -> Iterator[str]:
-    """Gives the server's address, to which a database's name is appended."""
+def postgres_server(initdb: Path, *, fast: bool = True) -> Iterator[str]:
+    """Gives the server's address, to which a database's name is appended. `fast`: what it says is not durable."""
     account = _account()
     with ExitStack() as ending:
         folder = Path(tempfile.mkdtemp(prefix="muster-pg-"))
@@ -37,7 +38,7 @@ def postgres_server(initdb: Path) -> Iterator[str]:
         environment = {"PATH": os.environ["PATH"]}
         subprocess.run(create, user=account, cwd=folder, stdout=log, stderr=log, env=environment, check=True)
         port = _free_port()
-        options = [part for option in FAST for part in ("-c", option)]
+        options = [part for option in (*OPTIONS, *(FAST if fast else ())) for part in ("-c", option)]
         command = [initdb.with_name("postgres"), "-D", "data", "-h", "127.0.0.1", "-p", str(port), "-k", "", *options]
         server = subprocess.Popen(command, user=account, cwd=folder, stdout=log, stderr=log, env=environment)
         ending.callback(_stop, server)

@@ -99,6 +99,18 @@ def uncordon(session: Session, ref: str) -> None:
 
 @cluster.command()
 @click.argument("ref", metavar="CLUSTER")
+@click.option("--web", is_flag=True, help="Open it in the browser, too.")
+@pass_session
+def dashboard(session: Session, ref: str, *, web: bool) -> None:
+    """Print a link to a cluster's Ray dashboard: it opens once, within a minute."""
+    link = session.address + session.muster.clusters.dashboard(ref)["path"]
+    click.echo(link)
+    if web:
+        click.launch(link)
+
+
+@cluster.command()
+@click.argument("ref", metavar="CLUSTER")
 @listing_options
 @pass_session
 def events(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:

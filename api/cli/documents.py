@@ -7,6 +7,7 @@ YAML is read by the rules of its version 1.2: in 1.1, which PyYAML follows, `on:
 import json
 import re
 import tempfile
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -35,9 +36,9 @@ def parse_document(text: str, name: str) -> Json:
 
 
 def parse_value(text: str) -> Any:
-    """JSON, or else YAML. Raises `yaml.YAMLError`."""
+    """JSON, or else YAML. Raises `yaml.YAMLError`, or a usage error for a key that is given twice."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except ValueError:
         return yaml.load(text, _Loader)  # noqa: S506  a SafeLoader with fewer types
 
@@ -68,8 +69,22 @@ def keep_text(text: str) -> Path:
     return Path(file.name)
 
 
+def _object(pairs: list[tuple[str, Any]]) -> Json:
+    """Of a key that is there twice nobody can say which was meant."""
+    found: Json = {}
+    for key, value in pairs:
+        if key in found:
+            raise click.UsageError(f"the key {key} stands twice in the same object")
+        found[key] = value
+    return found
+
+
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own way
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        _object([(key.value, None) for key, _ in node.value if isinstance(key, yaml.ScalarNode)])
+        return super().construct_mapping(node, deep)
 
 
 class _Dumper(yaml.SafeDumper):

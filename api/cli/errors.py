@@ -4,6 +4,7 @@ Exit codes hold with every flag: a script that asks whether its run failed must 
 """
 
 import traceback
+from contextlib import suppress
 from enum import IntEnum
 
 import click
@@ -29,7 +30,7 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "done",
     ExitCode.RUN_FAILED: "the run that was waited for or followed did not succeed",
-    ExitCode.USAGE: "wrong call, or content that Muster refuses",
+    ExitCode.USAGE: "wrong call, content that Muster refuses, or a file or output that cannot be read or written",
     ExitCode.NOT_FOUND: "no such thing",
     ExitCode.DENIED: "not allowed, or not logged in",
     ExitCode.UNREACHABLE: "the server did not answer, or is out of order",
@@ -53,7 +54,7 @@ _BY_STATUS = {
 def report(error: Exception, session: Session) -> ExitCode:
     """Tell the user on standard error."""
     if session.debug and not isinstance(error, click.ClickException | click.Abort):
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        _tell("".join(traceback.format_exception(error)).rstrip())
     match error:
         case click.exceptions.NoArgsIsHelpError():
             error.show()
@@ -76,6 +77,9 @@ def report(error: Exception, session: Session) -> ExitCode:
         case OSError() if error.filename:
             _lines(session, "FILE", f"{error.filename}: {error.strerror}", None)
             return ExitCode.USAGE
+        case OSError() if error.strerror:  # of what has no name: standard output
+            _lines(session, "OUTPUT", error.strerror, None)
+            return ExitCode.USAGE
     text = session.say("internal", kind=type(error).__name__, reason=error)
     _lines(session, "INTERNAL", text, None if session.debug else session.say("internal_advice"))
     return ExitCode.INTERNAL
@@ -92,20 +96,26 @@ def _report_answer(error: errors.ApiError, session: Session) -> ExitCode:
         case findings:
             _lines(session, error.code, text, None)
             for one in findings:
-                click.echo(f"  {one.pointer or '/'}: {one.code}: {one.detail}", err=True)
+                _tell(f"  {one.pointer or '/'}: {one.code}: {one.detail}")
     if advice:
-        click.echo(f"{session.say('hint')}: {advice}", err=True)
+        _tell(f"{session.say('hint')}: {advice}")
     if session.debug:
-        click.echo(f"status {error.status}, request {error.request_id}, params {error.params}", err=True)
+        _tell(f"status {error.status}, request {error.request_id}, params {error.params}")
     if error.status in _BY_STATUS:
         return _BY_STATUS[error.status]
     return ExitCode.USAGE if 400 <= error.status < 500 else ExitCode.UNREACHABLE
 
 
 def _lines(session: Session, code: str, text: str, hint: str | None) -> None:
-    click.echo(f"{session.say('error')}: {code}: {' '.join(text.split())}", err=True)
+    _tell(f"{session.say('error')}: {code}: {' '.join(text.split())}")
     if hint:
-        click.echo(f"{session.say('hint')}: {hint}", err=True)
+        _tell(f"{session.say('hint')}: {hint}")
+
+
+def _tell(line: str) -> None:
+    """Where nobody can be told, the exit code still says it."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _help_hint(error: click.ClickException) -> str | None:

@@ -1,5 +1,6 @@
 """From options to the body of a request: which option fills which field is data, not code."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,18 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not key or not equals:
             self.fail(f"{value!r} is not key=value", param, ctx)
         return key, text
+
+
+class Tag(click.ParamType[str]):
+    """A tag to look for, written as everywhere here; what the API's own filter takes, `key:value`, is taken too."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found = re.fullmatch(r"([^=:]+)[=:](.*)", str(value), re.DOTALL)
+        if not found:
+            self.fail(f"{value!r} is not key=value", param, ctx)
+        return ":".join(found.groups())
 
 
 class Assignment(click.ParamType[tuple[str, Any]]):
@@ -103,5 +116,7 @@ def _put(body: Json, path: Sequence[str], value: Any) -> None:
 def _scalar(text: str) -> Any:
     try:
         return parse_value(text)
+    except click.UsageError:
+        raise
     except Exception:  # noqa: BLE001  what is no YAML is the text itself
         return text

@@ -4,6 +4,7 @@ The log goes to standard output; everything else is beside it, on standard error
 output is the resource's, and the log moves over.
 """
 
+import re
 import sys
 import time
 from collections import deque
@@ -18,14 +19,14 @@ from api.cli.errors import ExitCode
 from api.cli.session import Session
 from api.client import Json
 from api.client.follow import RunFollower
-from api.client.runs import PAGE_BYTES
+from api.client.runs import DRIVER, PAGE_BYTES, LogOf
 from api.client.watch import Changed, Event, Interrupted, LogCutShort, LogText, Resumed, is_final
 
 _LAST_LINES = 20
+_LAST_CHARACTERS = 2**14
+"""Of the last lines at most so much is told: a line may be longer than anybody wants to see."""
 _LOG_PATIENCE_S = 5.0
 _LOG_PAUSE_S = 0.2
-_LONGEST_LINE = 2**20
-"""A line that never ends must not fill the memory."""
 
 
 class LogPrinter:
@@ -107,18 +108,19 @@ def follow(session: Session, run_id: str, log: LogPrinter, **where: Any) -> None
     run = teller.run or session.muster.runs.get(run_id)
     if session.output != "table":
         session.out.details(run, "id")
-    conclude(session, run, has_log=log.has_printed)
+    conclude(session, run, shown=follower.of if log.has_printed else None)
 
 
-def conclude(session: Session, run: Json, *, has_log: bool) -> None:
-    """Say how the run ended, and leave with 0 only if it succeeded."""
+def conclude(session: Session, run: Json, *, shown: LogOf | None) -> None:
+    """Say how the run ended, and leave with 0 only if it succeeded. `shown` is the log that was printed before."""
     succeeded = run["state"] == "SUCCEEDED"
     click.echo(end_line(session, run), err=True)
     end = run.get("end") or {}
     if not succeeded and end.get("advice"):
         click.echo(f"{session.say('hint')}: {end['advice']}", err=True)
-    if not succeeded and not has_log:
-        _tell_last_lines(session, run)
+    of = LogOf(task_group=end.get("task_group"), task=end.get("task"))
+    if not succeeded and of != shown:
+        _tell_last_lines(session, run, of)
     command = f"muster run show {run['id']}" if succeeded else f"muster run why {run['id']}"
     session.tell("next", command=command)
     if not succeeded:
@@ -162,28 +164,29 @@ def _nodes(phase: Json) -> Iterator[str]:
         yield f"{detail.get('nodes_up', 0)}/{detail['nodes_wanted']}"
 
 
-def log_pages(session: Session, run_id: str, *, attempt: int | None, offset: int) -> Iterator[Json]:
+def log_pages(session: Session, run_id: str, *, of: LogOf = DRIVER, attempt: int | None, offset: int) -> Iterator[Json]:
     """What there is of a log now, page by page."""
     while True:
-        page = session.muster.runs.log(run_id, attempt=attempt, offset=offset, limit_bytes=PAGE_BYTES)
+        page = session.muster.runs.log(run_id, of=of, attempt=attempt, offset=offset, limit_bytes=PAGE_BYTES)
         yield page
         if page["complete"] or page["next_offset"] <= offset:
             return
         offset = page["next_offset"]
 
 
-def tail(pages: Iterator[Json], count: int) -> tuple[str, int | None]:
-    """The last lines, and the offset behind them."""
-    lines: deque[str] = deque(maxlen=count)
-    rest, offset = "", None
+def tail_start(pages: Iterator[Json], count: int, offset: int) -> tuple[int, int]:
+    """Where the last lines of what begins at `offset` do: at a page's offset, and so many characters into it.
+
+    Places are kept, not text: a line may be longer than memory.
+    """
+    starts = deque([(offset, 0)], maxlen=count + 1)
+    text, end = "", offset
     for page in pages:
-        *whole, rest = (rest + page["data"]).split("\n")
-        lines.extend(f"{line}\n" for line in whole)
-        rest = rest[-_LONGEST_LINE:]
-        offset = page["next_offset"]
-    if rest:
-        lines.append(rest)
-    return "".join(lines), offset
+        starts.extend((page["offset"], at.end()) for at in re.finditer("\n", page["data"]))
+        text, end = page["data"] or text, page["next_offset"]
+    if text and not text.endswith("\n"):  # a last line that ends with the log
+        starts.append((end, 0))
+    return starts[0]
 
 
 @contextmanager
@@ -200,24 +203,34 @@ def detaching(session: Session, run_id: str, command: Callable[[], str]) -> Iter
 def follow_command(run_id: str, follower: RunFollower) -> str:
     """Goes on exactly behind the last byte that was printed."""
     where = f" --attempt {follower.epoch} --since {follower.offset}" if follower.epoch and follower.offset else ""
-    return f"muster run logs -f {run_id}{where}"
+    return f"muster run logs -f {run_id}{task_options(follower.of)}{where}"
 
 
-def _tell_last_lines(session: Session, run: Json) -> None:
+def task_options(of: LogOf) -> str:
+    group = f" --task-group {of.task_group}" if of.task_group is not None else ""
+    return f"{group} --task {of.task}" if of.task is not None else group
+
+
+def _tell_last_lines(session: Session, run: Json, of: LogOf) -> None:
     if not run.get("attempts"):
         return
-    text, _ = tail(_whole_log(session, run["id"]), _LAST_LINES)
-    if text.strip():
-        session.tell("last_lines")
-        click.echo(EscapeFilter(colours=False).feed(text).rstrip("\n"), err=True)
+    text = ""
+    for page in _whole_log(session, run["id"], of):
+        text = (text + page["data"])[-_LAST_CHARACTERS:]
+    shown = "\n".join(text.rstrip("\n").split("\n")[-_LAST_LINES:])
+    if shown.strip():
+        is_cut = len(text) == _LAST_CHARACTERS and text.startswith(shown)
+        whose = {"task_group": of.task_group, "task": of.task}
+        session.tell("last_lines" if of == DRIVER else "last_lines_of_task", **whose)
+        click.echo("…" * is_cut + EscapeFilter(colours=False).feed(shown), err=True)
 
 
-def _whole_log(session: Session, run_id: str) -> Iterator[Json]:
+def _whole_log(session: Session, run_id: str, of: LogOf) -> Iterator[Json]:
     """A run ends a moment before the rest of its log is there."""
     deadline = time.monotonic() + _LOG_PATIENCE_S
     offset, complete = 0, False
     while not complete and time.monotonic() < deadline:
-        for page in log_pages(session, run_id, attempt=None, offset=offset):
+        for page in log_pages(session, run_id, of=of, attempt=None, offset=offset):
             yield page
             offset, complete = page["next_offset"], page["complete"]
         if not complete:

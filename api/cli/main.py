@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
@@ -21,6 +23,8 @@ NOUNS = {
     "group": "Cluster groups and their policies.",
     "credential": "Secrets that clusters refer to by name.",
     "quota": "Resource packages and resource groups.",
+    "usage": "What was used, and what of it did no work.",
+    "simulate": "Plan capacity: who would wait how long.",
     "token": "Tokens of people and programs.",
     "audit": "Who did what.",
 }
@@ -58,16 +62,38 @@ class Root(Group):
             from api.cli.errors import report  # noqa: PLC0415  nothing of it is needed while all goes well
 
             code = report(error, session)
+            if isinstance(error, OSError) and not error.filename:
+                _give_up_output()
         finally:
             session.close()
         sys.exit(code)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _reader_may_leave():  # help is printed here
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:  # the reader has enough: `muster run logs … | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 141
+        with _reader_may_leave():
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        return code
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """One who has enough: `muster run logs … | head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        _give_up_output()
+        raise click.exceptions.Exit(141) from None
+
+
+def _give_up_output() -> None:
+    """What is still in its buffers must not fail once more at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -23,6 +23,9 @@ _COLOURS = {
     "STOPPING": "cyan",
 }
 
+_FREE = frozenset({"entrypoint", "detail", "advice", "params", "message", "description", "end", "labels"})
+"""Fields of records inside a resource that hold text of any length."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Printer:
@@ -60,7 +63,7 @@ class Printer:
             return
         pairs = list(_pairs(record))
         if self.format == "table":
-            pairs = [(name, text) for name, text in pairs if text != "-"]
+            pairs = [(name, text) for name, text in pairs if _says(text)]
         name_width = max((cells(name) for name, _ in pairs), default=0)
         for name, text in pairs:
             line = f"{name:{name_width}}  {text}"
@@ -68,7 +71,7 @@ class Printer:
         for name, value in record.items():
             if _is_table(value):
                 click.echo(f"\n{name}")
-                self._table(value, [column(header.upper(), header) for header in _headers(value)])
+                self._table(value, self._columns(value))
 
     @property
     def width(self) -> int | None:
@@ -79,6 +82,13 @@ class Printer:
         shown = [column for column in columns if self.format == "wide" or not column.is_extra]
         for line in lay_out(shown, records, self.width):
             click.echo(line, color=self.colours)
+
+    def _columns(self, records: Sequence[Json]) -> list[Column]:
+        """Of all fields; without `-o wide` those that say nothing of any record are left out, as in the pairs above."""
+        names = dict.fromkeys(name for record in records for name in record)
+        headers = sorted(names, key=lambda name: name != "name")
+        told = [name for name in headers if self.format == "wide" or any(_says(record.get(name)) for record in records)]
+        return [column(name.upper().replace("_", " "), name, is_free=name in _FREE) for name in told]
 
     def _body(self, body: Json) -> None:
         click.echo(to_json(body) if self.format == "json" else to_yaml(body).rstrip())
@@ -102,5 +112,5 @@ def _is_table(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
 
 
-def _headers(records: Iterable[Json]) -> list[str]:
-    return list(dict.fromkeys(name for record in records for name in record))
+def _says(value: object) -> bool:
+    return cell_text(value) != "-"

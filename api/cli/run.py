@@ -6,13 +6,14 @@ import click
 
 from api.cli.documents import to_json, to_yaml
 from api.cli.errors import ExitCode
-from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail
+from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail_start
 from api.cli.output import state_column
 from api.cli.session import Command, Group, Session, output_option, pass_session
-from api.cli.shapes import EVENT, RUN
+from api.cli.shapes import EVENT, RUN, TASK
 from api.cli.tables import cell_text, column
 from api.cli.verbs import add_list, add_show, listing_options, print_change, print_list
 from api.client import Json
+from api.client.runs import LogOf
 from api.client.watch import Changed, RunWatch, has_reached, is_final
 from rayjobs.model.run import RunState
 
@@ -52,24 +53,35 @@ add_show(run, RUN)
 @click.option("--tail", "line_count", type=click.IntRange(0), help="Only so many last lines, and what follows.")
 @click.option("--since", "offset", type=click.IntRange(0), default=0, help="Start at this byte, as told on Ctrl-C.")
 @click.option("--attempt", type=click.IntRange(1), help="Log of this attempt; by default of the last one.")
+@click.option("--task-group", help="Log of a task of this group; without it that of the driver.")
+@click.option("--task", type=click.IntRange(0), help="Which task of the group, from 0.")
 @pass_session
 def logs(
-    session: Session, ref: str, *, follow_it: bool, line_count: int | None, offset: int, attempt: int | None
+    session: Session,
+    ref: str,
+    *,
+    follow_it: bool,
+    line_count: int | None,
+    offset: int,
+    attempt: int | None,
+    task_group: str | None,
+    task: int | None,
 ) -> None:
     """Print the log of a run, also when its cluster is gone. Log lines carry no times of ours: --since counts bytes."""
+    of = LogOf(task_group=task_group, task=0 if task is None and task_group is not None else task)
     epoch = attempt
     if follow_it and attempt is None:
         epoch = max((entry["epoch"] for entry in session.muster.runs.get(ref).get("attempts") or ()), default=None)
-    printer = LogPrinter(session)
-    if line_count is not None and (epoch or not follow_it):
-        text, end = tail(log_pages(session, ref, attempt=epoch, offset=offset), line_count)
-        printer.print(text)
-        offset = offset if end is None else end
-    elif not follow_it:
-        for page in log_pages(session, ref, attempt=epoch, offset=offset):
-            printer.print(page["data"])
+    printer, skip = LogPrinter(session), 0
+    is_there = epoch is not None or not follow_it
+    if line_count is not None and is_there:
+        offset, skip = tail_start(log_pages(session, ref, of=of, attempt=epoch, offset=offset), line_count, offset)
+    if not follow_it or (line_count is not None and is_there):
+        for page in log_pages(session, ref, of=of, attempt=epoch, offset=offset):
+            printer.print(page["data"][skip:])
+            skip, offset = max(0, skip - len(page["data"])), page["next_offset"]
     if follow_it:
-        follow(session, ref, printer, attempt=attempt, after=(epoch or 1) - 1, offset=offset)
+        follow(session, ref, printer, of=of, attempt=attempt, after=(epoch or 1) - 1, offset=offset)
     printer.end_line()
 
 
@@ -123,9 +135,18 @@ def wait(session: Session, ref: str, *, target: str | None, timeout_s: float | N
     session.out.record(about, RUN.columns, RUN.key)
     if aim and has_reached(about, aim):
         return
-    conclude(session, about, has_log=False)
+    conclude(session, about, shown=None)
     if aim:
         raise click.exceptions.Exit(ExitCode.RUN_FAILED)
+
+
+@run.command()
+@click.argument("ref", metavar="RUN")
+@listing_options
+@pass_session
+def tasks(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
+    """List the tasks of a run: where each runs or ran, and how it ended."""
+    print_list(session, TASK, lambda **page: session.muster.runs.tasks(ref, **page), show_all=show_all, query=query)
 
 
 @run.command()

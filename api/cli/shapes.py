@@ -9,6 +9,7 @@ _STAMPS = frozenset({"id", "revision", "created_at", "created_by", "updated_at",
 _CLUSTER_STATUS = frozenset(
     {"state", "state_since", "state_reason", "health", "nodes", "nodes_up", "nodes_wanted", "load"}
 )
+_TASK_STATES = ("waiting", "running", "succeeded", "failed", "stopped")
 _CLUSTER_FACTS = frozenset({"ray_version", "python_version", "can_call_back", "endpoint", "cordoned", "on_demand_run"})
 
 
@@ -24,6 +25,22 @@ def _cluster_state(cluster: Json) -> str:
 def _reason(run: Json) -> object:
     end, condition = run.get("end") or {}, run.get("condition") or {}
     return end.get("code") or condition.get("code")
+
+
+def _job(run: Json) -> object:
+    """What comes through the Ray Jobs endpoint is a job by the name its sender gave it."""
+    return run.get("ray_submission_id") or run.get("job")
+
+
+def _group_sizes(groups: list[Json] | None) -> Json:
+    return {group["name"]: group["count"] for group in groups or ()}
+
+
+def _task_states(run: Json) -> Json:
+    """How many of its tasks are where, of all groups together."""
+    groups = run.get("task_groups") or ()
+    counts = {state: sum(group.get(state) or 0 for group in groups) for state in _TASK_STATES}
+    return {state: count for state, count in counts.items() if count}
 
 
 def _created() -> tuple[Column, Column]:
@@ -43,6 +60,7 @@ JOB = Noun(
         column("PRIORITY", "priority"),
         column("TAGS", "tags", is_free=True),
         *_created(),
+        column("TASKS", lambda job: _group_sizes(job.get("task_groups")), is_extra=True),
         column("DESCRIPTION", "description", is_free=True, is_extra=True),
     ),
     read_only=_STAMPS | {"run_counts", "inherited", "origin"},
@@ -54,13 +72,14 @@ RUN = Noun(
     key="id",
     columns=(
         column("ID", "id"),
-        column("JOB", "job", is_free=True),
+        column("JOB", _job, is_free=True),
         state_column(),
         column("REASON", _reason),
         column("TARGET", _target),
         *_created(),
         column("ENDED", "ended_at"),
         column("PRIORITY", "priority", is_extra=True),
+        column("TASKS", _task_states, is_extra=True),
         column("STARTED", "started_at", is_extra=True),
         column(
             "DETAIL",
@@ -200,6 +219,40 @@ EVENT = Noun(
     ),
 )
 
+TASK = Noun(
+    word="task",
+    pick=lambda muster: muster.runs,
+    key="index",
+    columns=(
+        column("GROUP", "group"),
+        column("TASK", "index"),
+        state_column(),
+        column("EXIT CODE", "exit_code"),
+        column("ADDRESS", "container_ip"),
+        column("HOST", "host_ip"),
+        column("STARTED", "started_at"),
+        column("ENDED", "ended_at"),
+        column("NODE", "node_ip", is_extra=True),
+        column("GROUP INDEX", "group_index", is_extra=True),
+    ),
+)
+
+USAGE = Noun(
+    word="usage",
+    pick=lambda muster: muster.usage,
+    key="key",
+    columns=(
+        column("KEY", "key", is_free=True),
+        column("RUNS", "runs"),
+        column("CPU HOURS", lambda row: hours(row["cpu_seconds"])),
+        column("GIB HOURS", lambda row: hours(row["memory_gib_seconds"])),
+        column("GPU HOURS", lambda row: {name: hours(held) for name, held in row["gpu_seconds"].items()}),
+        column("HOLD", lambda row: _waste(row, "gang_hold")),
+        column("COLD START", lambda row: _waste(row, "cold_start")),
+        column("FAILED", lambda row: _waste(row, "failed_attempts")),
+    ),
+)
+
 QUEUED = Noun(
     word="run",
     pick=lambda muster: muster.runs,
@@ -207,12 +260,22 @@ QUEUED = Noun(
     columns=(
         column("POSITION", "position"),
         column("RUN", "run"),
-        column("JOB", "job", is_free=True),
+        column("JOB", _job, is_free=True),
         column("PRIORITY", "effective_priority"),
         column("REASON", "condition.code"),
         column("PREDICTED START", "predicted_start"),
     ),
 )
+
+
+def hours(seconds: float) -> float:
+    return round(seconds / 3600, 2)
+
+
+def _waste(usage: Json, kind: str) -> str | None:
+    """Of the CPUs: of the rest `-o json` tells."""
+    spent = usage["waste"][kind]["cpu_seconds"]
+    return f"{hours(spent):g}" if spent else None
 
 
 def _counts(gpu: Json | None) -> Json:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import click
 
 from api.cli.documents import edit_document, keep_text, read_document, to_yaml
-from api.cli.fields import Field, field_options, fill
+from api.cli.fields import Field, Tag, field_options, fill
 from api.cli.session import Session, output_option, pass_session
 from api.cli.tables import Column
 from api.client import Json
@@ -43,9 +43,8 @@ def add_list(group: click.Group, noun: Noun, filters: Sequence[str] = ()) -> Non
         print_list(session, noun, noun.pick(session.muster).page, show_all=show_all, query=query)
 
     for name in reversed(filters):
-        run = click.option(f"--{name.replace('_', '-')}", name, help=_FILTER_HELP.get(name, f"Only with this {name}."))(
-            run
-        )
+        help_text, kind = _FILTERS.get(name, (f"Only with this {name}.", str))
+        run = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=help_text)(run)
     group.command("list", help="List, newest first.")(run)
 
 
@@ -62,8 +61,10 @@ def add_delete(group: click.Group, noun: Noun, *, can_force: bool = False) -> No
     @noun.argument
     @pass_session
     def run(session: Session, ref: str, *, force: bool = False) -> None:
-        still_there = noun.pick(session.muster).delete(ref, force=force)
-        click.echo(session.say("deleting" if still_there else "deleted", ref=ref))
+        left = noun.pick(session.muster).delete(ref, force=force)
+        session.warn(left)
+        is_gone = left.get("state") in {None, "DELETED"}
+        click.echo(session.say("deleted" if is_gone else "deleting", ref=ref))
 
     if can_force:
         run = click.option("--force", is_flag=True, help="End the live runs on it first.")(run)
@@ -184,7 +185,7 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--dry-run", is_flag=True, help="Check everything, store nothing.")(command)
 
 
-_FILTER_HELP = {"tag": "Only with this tag, as key:value.", "state": "Only in this state."}
+_FILTERS: dict[str, tuple[str, Any]] = {"tag": ("Only with this tag.", Tag()), "state": ("Only in this state.", str)}
 
 
 def _changes(before: Json, wanted: Json) -> Json:

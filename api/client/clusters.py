@@ -21,5 +21,9 @@ class Clusters(Resource):
     def uncordon(self, ref: str) -> Json:
         return self._http.post(self.at(ref, "/uncordon"))
 
+    def dashboard(self, ref: str) -> Json:
+        """`path`, below the server's address, opens the dashboard in a browser once."""
+        return self._http.post(self.at(ref, "/dashboard-tickets"))
+
     def events(self, ref: str, **query: Any) -> Json:
         return self._http.get(self.at(ref, "/events"), **query)

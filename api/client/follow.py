@@ -10,7 +10,7 @@ from typing import Any
 
 from api.client import Json
 from api.client.errors import ApiError, ServerUnreachable, Silence
-from api.client.runs import PAGE_BYTES, Runs
+from api.client.runs import DRIVER, PAGE_BYTES, LogOf, Runs
 from api.client.watch import Asked, Event, LogCutShort, LogText, RunWatch, is_final
 from rayjobs.model.run import RunState
 
@@ -25,9 +25,18 @@ class RunFollower(RunWatch):
     """All attempts after the epoch `after`, or only `attempt`. `epoch` and `offset` tell what was taken."""
 
     def __init__(
-        self, runs: Runs, run_id: str, *, attempt: int | None = None, after: int = 0, offset: int = 0, **pace: Any
+        self,
+        runs: Runs,
+        run_id: str,
+        *,
+        of: LogOf = DRIVER,
+        attempt: int | None = None,
+        after: int = 0,
+        offset: int = 0,
+        **pace: Any,
     ) -> None:
         super().__init__(runs, run_id, **pace)
+        self.of = of
         self.epoch = attempt
         self.offset = offset
         self._only = attempt
@@ -69,7 +78,9 @@ class RunFollower(RunWatch):
         """Everything that is there now; True when nothing will follow."""
         while True:
             page = yield from self.ask(
-                lambda: self._runs.log(self._run_id, attempt=self.epoch, offset=self.offset, limit_bytes=PAGE_BYTES)
+                lambda: self._runs.log(
+                    self._run_id, of=self.of, attempt=self.epoch, offset=self.offset, limit_bytes=PAGE_BYTES
+                )
             )
             grew = page["next_offset"] > self.offset
             if page["data"]:
@@ -95,7 +106,9 @@ class RunFollower(RunWatch):
     def _listen(self) -> Iterator[Event]:
         """Until the stream ends, skips, or the run itself has news."""
         looked = self._clock()
-        stream = self._runs.log_stream(self._run_id, attempt=self.epoch, offset=self.offset, silence_s=SILENCE_S)
+        stream = self._runs.log_stream(
+            self._run_id, of=self.of, attempt=self.epoch, offset=self.offset, silence_s=SILENCE_S
+        )
         with stream as events:
             for event in events:
                 piece = json.loads(event.data) if event is not None and event.name == "log" else None

@@ -58,6 +58,15 @@ class Http:
     def get(self, path: str, **params: Any) -> Json:
         return self.call("GET", path, params=params).body
 
+    def text(self, path: str, media_type: str, **params: Any) -> str:
+        """Raises as `call` does."""
+        _, response = self._exchange(
+            lambda: self._client.get(path, params=_given(params), headers={"Accept": media_type}), repeatable=True
+        )
+        if not response.is_success:
+            raise _error(response)
+        return response.text
+
     def post(self, path: str, body: Json | None = None, **params: Any) -> Json:
         return self.call("POST", path, body=body, params=params).body
 

@@ -16,6 +16,7 @@ from api.client.packages import Packages
 from api.client.people import Audit, Credentials, Tokens
 from api.client.quotas import ResourceGroups, ResourcePackages
 from api.client.runs import Runs
+from api.client.usage import Usage
 
 
 class Muster:
@@ -31,6 +32,7 @@ class Muster:
         self.credentials = Credentials(http)
         self.tokens = Tokens(http)
         self.audit = Audit(http)
+        self.usage = Usage(http)
 
     def whoami(self) -> Json:
         return self._http.get("/whoami")

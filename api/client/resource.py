@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from api.client import Json
+from api.client.errors import ApiError
 from api.client.http import Answer, Http
 
 
@@ -37,8 +38,11 @@ class Resource:
         return self._http.call("DELETE", self.at(ref), body={"force": True} if force else None).body
 
     def at(self, ref: str, tail: str = "") -> str:
-        """The path of one resource by id or name, or of something below it."""
-        return f"{self.path}/{quote(ref, safe='')}{tail}"
+        """The path of one resource by id or name, or of something below it. Never that of another route."""
+        if not ref or "/" in ref:
+            raise ApiError(code="NOT_FOUND", status=404, detail=f"nothing can be named {ref!r}")
+        name = quote(ref, safe="") if ref.strip(".") else ref.replace(".", "%2E")  # dots alone would climb
+        return f"{self.path}/{name}{tail}"
 
 
 def all_items(fetch: Callable[..., Json], **query: Any) -> Iterator[Json]:

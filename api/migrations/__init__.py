@@ -11,9 +11,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, DateTime, text
+from sqlalchemy import Connection, DateTime, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+import api.dashboard.tables
 import api.tables
 import cluster_groups.tables
 import kernel.events
@@ -25,6 +26,7 @@ from kernel.db import Base, Database, UtcDateTime
 from kernel.errors import Unavailable
 
 TABLES = (
+    api.dashboard.tables,
     api.tables,
     cluster_groups.tables,
     kernel.events,
@@ -35,11 +37,12 @@ TABLES = (
 )
 """All modules with rows: what is not imported is not in the metadata."""
 
+HEAD = "head"
 _LOCK = 0x6D757374
 """Of PostgreSQL's advisory locks ours: "must"."""
 
 
-async def upgrade(database: Database, revision: str = "head") -> None:
+async def upgrade(database: Database, revision: str = HEAD) -> None:
     """Bring the schema to `revision`, in one transaction, one service at a time."""
     await _locked(database, lambda connection: _upgrade(connection, revision))
 
@@ -75,6 +78,18 @@ def _upgrade(connection: Connection, revision: str) -> None:
     if present is not None and present not in known:
         raise Unavailable("DATABASE_NEWER", revision=present)
     command.upgrade(config, revision)
+    if revision == HEAD:
+        _refuse_other_columns(connection)
+
+
+def _refuse_other_columns(connection: Connection) -> None:
+    """A development version may have left a schema of the same name that is another."""
+    there = {
+        name: {one["name"] for one in found} for (_, name), found in inspect(connection).get_multi_columns().items()
+    }
+    for table in Base.metadata.sorted_tables:
+        if lacking := set(table.columns.keys()) - there.get(table.name, set()):
+            raise Unavailable("DATABASE_OTHER", table=table.name, columns=sorted(lacking))
 
 
 async def _locked(database: Database, change: Callable[[Connection], None]) -> None:

@@ -1,4 +1,7 @@
-"""Refusals in the one form Ray's client shows: it prints the body of every answer but 200, so that is plain words."""
+"""Refusals in the one form Ray's client shows: it prints the body of every answer but 200, so that is plain words.
+
+403 is no such answer: the client takes it for a missing token and sends its user to look for one.
+"""
 
 from collections.abc import Iterator
 
@@ -10,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import from_outside
 from api.texts import Language, language_of, say
-from kernel.errors import InvalidInput, MusterError, Problem, Unauthenticated, ValidationFailed
+from kernel.errors import Denied, InvalidInput, MusterError, NotFound, Problem, Unauthenticated, ValidationFailed
 
 log = structlog.get_logger()
 
@@ -90,14 +93,16 @@ def _response(connection: HTTPConnection, error: Exception) -> PlainTextResponse
     if isinstance(error, RayRefusal):
         return PlainTextResponse(error.text, error.status)
     if isinstance(error, HTTPException):
-        return PlainTextResponse(f"{error.detail}: {connection.url.path}", error.status_code)
+        if error.status_code != NotFound.status:
+            return PlainTextResponse(f"{error.detail}: {connection.url.path}", error.status_code, error.headers)
+        error = NotFound("RAY_ADDRESS_UNKNOWN", path=connection.url.path)
     known = error if isinstance(error, MusterError) else from_outside(error)
     if known is None:
         log.error("ray_request_failed", path=connection.url.path, exc_info=error)
         known = MusterError("INTERNAL_ERROR", request_id=connection.scope.get("state", {}).get("request_id"))
     text = "\n".join(_lines(known, language_of(connection.headers.get("accept-language"))))
     headers = {"WWW-Authenticate": "Bearer"} if isinstance(known, Unauthenticated) else None
-    status = 400 if isinstance(known, InvalidInput) else known.status
+    status = 400 if isinstance(known, InvalidInput | Denied) else known.status
     return PlainTextResponse(text, status, headers)
 
 

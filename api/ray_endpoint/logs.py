@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.wiring import Services
 from rayjobs import run_store
-from rayjobs.log_pages import WhichLog, find_attempt, read_page
+from rayjobs.log_pages import WhichLog, find_log, read_page
 from rayjobs.model.run import RUN_FINALS, AttemptState
 from rayjobs.run_service import LOG_LOOP
 
@@ -43,15 +43,15 @@ class _Reader:
                 return ""
             self.look_again_s = LOOK_EVERY_S
             which = WhichLog(attempt=self.epoch)
-            attempt = await find_attempt(session, run, which)
-        page = await read_page(self.services.logs, run, attempt, offset=self.offset, limit_bytes=PAGE_BYTES)
+            found = await find_log(session, run, which)
+        page = await read_page(self.services.logs, run, found, offset=self.offset, limit_bytes=PAGE_BYTES)
         self.offset = page.next_offset
         if page.data:
             return page.data
-        if page.complete or attempt is None or attempt.state == AttemptState.ENDED:
+        if page.complete or found is None or found.attempt.state == AttemptState.ENDED:
             self.epoch, self.offset = self.epoch + 1, 0
             return await self.read()
-        self.services.hints.send_now(LOG_LOOP, attempt.id)
+        self.services.hints.send_now(LOG_LOOP, found.attempt.id)
         return ""
 
     async def wait(self) -> bool:

@@ -35,6 +35,7 @@ def ray_endpoint(services: Services) -> ASGIApp:
     routes = _Jobs(services, default).routes("")
     for kind in (TargetKind.CLUSTER, TargetKind.GROUP, TargetKind.JOB):
         routes += _Jobs(services, kind).routes(f"/{kind}/{{target}}")
+    routes.append(_Jobs(services, default).version("/{anywhere:path}"))
     return PlainErrors(Router(routes, redirect_slashes=False))
 
 
@@ -48,31 +49,28 @@ class _Jobs:
     def routes(self, prefix: str) -> list[BaseRoute]:
         package = f"{prefix}/api/packages/{{protocol}}/{{package}}"
         jobs = f"{prefix}/api/jobs/"
-        handlers: list[tuple[str, str, Handler]] = [
-            ("GET", f"{prefix}/api/version", self._version),
-            ("GET", package, self._find_package),
-            ("PUT", package, self._put_package),
-            ("POST", jobs, self._submit),
-            ("GET", jobs, self._list),
-            ("GET", f"{jobs}{{job}}", self._get),
-            ("DELETE", f"{jobs}{{job}}", self._delete),
-            ("POST", f"{jobs}{{job}}/stop", self._stop),
-            ("GET", f"{jobs}{{job}}/logs", self._logs),
-        ]
         return [
-            *(Route(path, self._guarded(handler), methods=[method]) for method, path, handler in handlers),
+            self.version(prefix),
+            self._route(package, GET=self._find_package, PUT=self._put_package),
+            self._route(jobs, GET=self._list, POST=self._submit),
+            self._route(f"{jobs}{{job}}", GET=self._get, DELETE=self._delete),
+            self._route(f"{jobs}{{job}}/stop", POST=self._stop),
+            self._route(f"{jobs}{{job}}/logs", GET=self._logs),
             WebSocketRoute(f"{jobs}{{job}}/logs/tail", self._tail),
         ]
 
-    def _guarded(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    def version(self, prefix: str) -> Route:
+        """Asked first by the client, which takes a 404 here for a Ray that is too old and hides the rest."""
+        return self._route(f"{prefix}/api/version", GET=self._version)
+
+    def _route(self, path: str, **handlers: Handler) -> Route:
         async def handle(request: Request) -> Response:
             refuse_browsers(request.method, request.headers)
-            return await handler(request, await self._actor(request))
+            return await handlers[request.method](request, await self._actor(request))
 
-        return handle
+        return Route(path, handle, methods=list(handlers))
 
     async def _version(self, _request: Request, _actor: Actor) -> Response:
-        """Whatever the target: the client would take a 404 here for a Ray that is too old."""
         ray = {"version": API_VERSION, "ray_version": version("ray"), "ray_commit": "muster", "session_name": "muster"}
         return JSONResponse(ray)
 
@@ -95,12 +93,14 @@ class _Jobs:
     async def _list(self, request: Request, _actor: Actor) -> Response:
         async with self._services.database.read() as session:
             runs = await submissions.latest(session, self._target_of(request))
-            return JSONResponse(await _details(session, await report_many(session, runs), request))
+            reports = await report_many(session, runs, self._services.clock.now())
+            return JSONResponse(await _details(session, reports, request))
 
     async def _get(self, request: Request, _actor: Actor) -> Response:
         async with self._services.database.read() as session:
             run = await submissions.find(session, self._target_of(request), _client_id(request))
-            (details,) = await _details(session, [await report_one(session, run)], request)
+            report = await report_one(session, run, self._services.clock.now())
+            (details,) = await _details(session, [report], request)
             return JSONResponse(details)
 
     async def _delete(self, request: Request, actor: Actor) -> Response:

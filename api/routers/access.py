@@ -6,8 +6,9 @@ from api import timeline
 from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.schemas.access import AuditOut, TokenCreate, TokenCreated, TokenOut, WhoAmI
-from api.schemas.base import PageOut, page_out
-from kernel.actor import Role
+from api.schemas.base import PageOut, page_out, warnings_out
+from kernel.actor import EVERY, Role
+from kernel.errors import pointer_to, problem
 
 router = v1_router("access")
 
@@ -16,7 +17,14 @@ router = v1_router("access")
 async def create_token(body: TokenCreate, call: Creating) -> Response:
     async with call.write() as session:
         row, secret = await call.services.tokens.create(session, call.actor, body.spec())
-        token = TokenCreated(**TokenOut.of(row).model_dump(), secret=secret)
+        known = {EVERY, *await call.services.pools.package_names(session)}
+        warnings = [
+            problem("REFERENCE_NOT_FOUND", pointer_to("resource_packages", at), kind="resource package", ref=name)
+            for at, name in enumerate(row.resource_packages)
+            if name not in known
+        ]
+        told = warnings_out(warnings, call.language)
+        token = TokenCreated(**TokenOut.of(row).model_dump(), secret=secret, warnings=told)
         return call.created(token, f"/tokens/{row.id}", kept=token.model_copy(update={"secret": None}))
 
 

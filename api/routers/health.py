@@ -31,5 +31,5 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     services = services_of(request)
     async with services.database.read() as session:
-        figures = await count_figures(session)
+        figures = await count_figures(session, services.pools)
     return Response(services.metrics.render(figures, services.loops), media_type=CONTENT_TYPE_LATEST)

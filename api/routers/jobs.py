@@ -3,7 +3,7 @@
 from fastapi import Response
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Call, Changing, Creating, Paging, Reading
+from api.deps import Call, Changing, Creating, Paging, Parting, Reading
 from api.edge import v1_router
 from api.schemas.base import PageOut, warnings_out
 from api.schemas.jobs import (
@@ -20,7 +20,7 @@ from kernel.errors import NotFound
 from rayjobs import job_service
 from rayjobs.job_service import Saved
 from rayjobs.job_store import JobFilter
-from rayjobs.model.job import JobSpec
+from rayjobs.model.job import JobSpec, RunMode
 
 router = v1_router("jobs")
 
@@ -38,7 +38,7 @@ async def list_jobs(  # noqa: PLR0917 - filters of one list
     call: Reading,
     page: Paging,
     name: str | None = None,
-    run_mode: str | None = None,
+    run_mode: RunMode | None = None,
     created_by: str | None = None,
     tag: str | None = None,
     cluster: str | None = None,
@@ -90,11 +90,11 @@ async def delete_job(ref: str, call: Changing) -> None:
 
 
 @router.get("/jobs/{ref}/revisions")
-async def list_job_revisions(ref: str, call: Reading) -> PageOut[JobRevisionOut]:
+async def list_job_revisions(ref: str, call: Reading, part: Parting) -> PageOut[JobRevisionOut]:
     """Newest first."""
     async with call.read() as session:
         revisions = await call.services.jobs.revisions(session, ref)
-        return PageOut(items=[JobRevisionOut.of(revision) for revision in revisions])
+        return PageOut(**part.of([JobRevisionOut.of(revision) for revision in revisions]))
 
 
 @router.post("/jobs/{ref}/copy")

@@ -14,7 +14,7 @@ from api.schemas.runs import LogChunk
 from api.streaming import ResumeFrom
 from api.wiring import Services
 from rayjobs import run_store
-from rayjobs.log_pages import WhichLog, find_attempt, read_page
+from rayjobs.log_pages import WhichLog, find_log, read_page
 
 MAX_PAGE_BYTES = 8 * 2**20
 MAX_OFFSET = 2**53
@@ -33,7 +33,7 @@ async def existing_log(
     """404 before a stream begins."""
     which = WhichLog(task_group=task_group, task=task, attempt=attempt)
     async with call.read() as session:
-        await find_attempt(session, await run_store.get_run(session, run_id), which)
+        await find_log(session, await run_store.get_run(session, run_id), which)
     return which
 
 
@@ -50,9 +50,11 @@ async def get_log(
 ) -> LogChunk:
     async with call.read() as session:
         run = await run_store.get_run(session, run_id)
-        log = await find_attempt(session, run, which)
+        log = await find_log(session, run, which)
     page = await read_page(call.services.logs, run, log, offset=offset, limit_bytes=limit_bytes)
-    return LogChunk(offset=page.offset, next_offset=page.next_offset, data=page.data, complete=page.complete)
+    return LogChunk(
+        offset=page.offset, next_offset=page.next_offset, data=page.data, complete=page.complete, note=page.note
+    )
 
 
 @router.get("/runs/{run_id}/logs/stream", response_class=EventSourceResponse)
@@ -78,7 +80,7 @@ async def _pages(services: Services, run_id: str, which: WhichLog) -> AsyncItera
     offset = 0
     async with services.database.read() as session:
         run = await run_store.get_run(session, run_id)
-        log = await find_attempt(session, run, which)
+        log = await find_log(session, run, which)
     while True:
         page = await read_page(services.logs, run, log, offset=offset, limit_bytes=PAGE_BYTES)
         if not page.data:

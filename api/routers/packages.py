@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.deps import Changing, Creating, Paging, Reading
+from api.deps import Changing, Creating, Paging, Parting, Reading
 from api.edge import v1_router
 from api.schemas.base import PageOut, page_out
 from api.schemas.packages import EntryOut, PackageOut
@@ -72,9 +72,9 @@ async def get_content(package_id: str, call: Reading) -> StreamingResponse:
 
 
 @router.get("/packages/{package_id}/entries")
-async def list_entries(package_id: str, call: Reading) -> PageOut[EntryOut]:
+async def list_entries(package_id: str, call: Reading, part: Parting) -> PageOut[EntryOut]:
     entries = await call.services.packages.entries(package_id)
-    return PageOut(items=[EntryOut.of(entry) for entry in entries])
+    return PageOut(**part.of([EntryOut.of(entry) for entry in entries]))
 
 
 @router.delete("/packages/{package_id}", status_code=204)

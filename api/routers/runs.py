@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Changing, Creating, Paging, Reading
+from api.deps import Changing, Creating, Paging, Parting, Reading
 from api.edge import v1_router
 from api.run_stream import follow_changes
 from api.schemas.base import PageOut
@@ -15,8 +15,10 @@ from api.schemas.runs import EventOut, ExplanationOut, Items, QueueRow, RunCreat
 from api.streaming import ResumeFrom
 from rayjobs import run_store
 from rayjobs.explain import explain_job
-from rayjobs.run_report import events_of, report_many, report_new, report_one
+from rayjobs.model.run import RunState
+from rayjobs.run_report import events_of, report_many, report_new, report_one, report_tasks
 from rayjobs.run_store import RunFilter
+from rayjobs.standing import queue_in_order
 
 router = v1_router("runs")
 
@@ -46,7 +48,7 @@ async def list_runs(  # noqa: PLR0917 - filters of one list
     call: Reading,
     page: Paging,
     job: str | None = None,
-    state: str | None = None,
+    state: Annotated[list[RunState] | None, Query(description="May be given several times.")] = None,
     cluster: str | None = None,
     cluster_group: str | None = None,
     resource_group: str | None = None,
@@ -54,26 +56,29 @@ async def list_runs(  # noqa: PLR0917 - filters of one list
     tag: Annotated[str | None, Query(description="`key:value`")] = None,
 ) -> PageOut[RunOut]:
     given = {
-        "state": state,
         "cluster": cluster,
         "cluster_group": cluster_group,
         "resource_group": resource_group,
         "created_by": created_by,
     }
-    wanted = RunFilter(equal={name: value for name, value in given.items() if value is not None}, job=job, tag=tag)
+    equal = {name: value for name, value in given.items() if value is not None}
+    wanted = RunFilter(equal=equal, states=state or (), job=job, tag=tag)
     async with call.read() as session:
         found = await run_store.page_of_runs(session, wanted, page)
-        items = [RunOut.of(report, call.language) for report in await report_many(session, found.items)]
+        reports = await report_many(session, found.items, call.services.clock.now())
+        items = [RunOut.of(report, call.language) for report in reports]
         return PageOut(items=items, next_cursor=found.next_cursor)
 
 
 @router.get("/resource-groups/{ref}/queue")
-async def show_queue(ref: str, call: Reading) -> Items:
+async def show_queue(ref: str, call: Reading, part: Parting) -> Items:
     """Runs that wait for a cluster of their own, first in line first."""
     async with call.read() as session:
         group = await call.services.pools.get_group(session, ref)
-        rows = await run_store.queue_in_order(session, f"resource_group/{group.name}")
-    return Items(items=[QueueRow.of(row, position, call.language) for position, row in enumerate(rows, start=1)])
+        now = call.services.clock.now()
+        waiting = await queue_in_order(session, f"resource_group/{group.name}", group.queue, now)
+    items = [QueueRow.of(row, (at, priority), call.language) for at, (row, priority) in enumerate(waiting, start=1)]
+    return Items(**part.of(items))
 
 
 @router.get("/runs/stream", response_class=EventSourceResponse)
@@ -86,14 +91,14 @@ async def stream_runs(call: Reading, since: ResumeFrom) -> AsyncIterator[ServerS
 async def get_run(run_id: str, call: Reading) -> RunOut:
     async with call.read() as session:
         row = await run_store.get_run(session, run_id)
-        return RunOut.of(await report_one(session, row), call.language)
+        return RunOut.of(await report_one(session, row, call.services.clock.now()), call.language)
 
 
 @router.patch("/runs/{run_id}")
 async def edit_run(run_id: str, body: RunEdit, call: Changing) -> RunOut:
     async with call.write() as session:
         row = await call.services.runs.set_priority(session, call.actor, run_id, body.priority)
-        return RunOut.of(await report_one(session, row), call.language)
+        return RunOut.of(await report_one(session, row, call.services.clock.now()), call.language)
 
 
 @router.post("/runs/{run_id}/stop", status_code=202, response_model=RunOut)
@@ -103,26 +108,26 @@ async def stop_run(run_id: str, call: Creating) -> Response:
         before = await run_store.get_run(session, run_id)
         was_over = before.ended_at is not None
         row = await call.services.runs.stop(session, call.actor, run_id)
-        out = RunOut.of(await report_one(session, row), call.language)
+        out = RunOut.of(await report_one(session, row, call.services.clock.now()), call.language)
         return call.answer(out, 200 if was_over else 202)
 
 
 @router.get("/runs/{run_id}/tasks")
-async def list_tasks(run_id: str, call: Reading) -> Items:
+async def list_tasks(run_id: str, call: Reading, part: Parting) -> Items:
     async with call.read() as session:
-        report = await report_one(session, await run_store.get_run(session, run_id))
-        return Items(items=[TaskOut.of(report)])
+        tasks = await report_tasks(session, await run_store.get_run(session, run_id))
+        return Items(**part.of([TaskOut.of(task) for task in tasks]))
 
 
 @router.get("/runs/{run_id}/events")
-async def list_events(run_id: str, call: Reading) -> Items:
+async def list_events(run_id: str, call: Reading, part: Parting) -> Items:
     async with call.read() as session:
         await run_store.get_run(session, run_id)
-        return Items(items=[EventOut.of(row) for row in await events_of(session, run_id)])
+        return Items(**part.of([EventOut.of(row) for row in await events_of(session, run_id)]))
 
 
 @router.get("/runs/{run_id}/decisions")
-async def list_decisions(run_id: str, call: Reading) -> Items:
+async def list_decisions(run_id: str, call: Reading, part: Parting) -> Items:
     async with call.read() as session:
         await run_store.get_run(session, run_id)
-        return Items(items=await run_store.decisions_of(session, run_id))
+        return Items(**part.of(await run_store.decisions_of(session, run_id)))

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.auth import TokenSpec
-from api.schemas.base import In, Lax, Name, Resource, Time
+from api.schemas.base import In, Lax, Name, Resource, Time, WarningOut
 from api.tables import TokenRow
 from kernel.actor import EVERY, Actor, Role
 from kernel.events import AuditRow
@@ -44,6 +44,7 @@ class TokenOut(Resource):
 class TokenCreated(TokenOut):
     secret: str | None
     """Shown in the first answer only, not in its repetitions."""
+    warnings: list[WarningOut] = []
 
 
 class WhoAmI(BaseModel):

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.schemas.base import In, Lax, Resource, WarningOut, given, warnings_out
 from api.texts import Language, say
-from cluster_groups.check import warnings_about_image
+from cluster_groups.check import warnings_about
 from cluster_groups.model.cluster import Cluster, ClusterConfig, ClusterKind, ClusterState, Node
 from cluster_groups.model.health import Health, HealthStatus
 from kernel.reasons import Reason
@@ -51,6 +51,7 @@ class ClusterEdit(In):
     labels: dict[str, str] = {}
     address: str | None = None
     credential: str | None = None
+    allow_open: bool = False
     autostart: bool = False
     idle_stop_s: int | None = None
     max_runs: int | None = None
@@ -148,7 +149,7 @@ class ReasonOut(BaseModel):
 
 
 class HealthCheckOut(BaseModel):
-    """The latest look at the cluster: everything it asks for, or the first thing that failed."""
+    """The latest look at the cluster, then what it is held out for although that passed."""
 
     ok: bool
     at: datetime
@@ -166,6 +167,8 @@ class ClusterHealthOut(BaseModel):
         if health.last_result_at is not None:
             failure = ReasonOut.of(health.failure, language)
             checks.append(HealthCheckOut(ok=failure is None, at=health.last_result_at, failure=failure))
+        if health.because is not None and health.because != health.failure:
+            checks.append(HealthCheckOut(ok=False, at=health.since, failure=ReasonOut.of(health.because, language)))
         return cls(status=health.status, since=health.since, checks=checks)
 
 
@@ -184,6 +187,7 @@ class ClusterOut(Resource):
     labels: dict[str, str]
     address: str | None
     credential: str | None
+    allow_open: bool
     autostart: bool
     idle_stop_s: int | None
     max_runs: int | None
@@ -212,6 +216,6 @@ class ClusterOut(Resource):
             "nodes": [NodeOut.of(node) for node in cluster.nodes],
             "load": LoadOut.of(load),
             "endpoint": f"/ray/clusters/{cluster.name}",
-            "warnings": warnings_out(warnings_about_image(cluster.image, cluster.backend), language),
+            "warnings": warnings_out(warnings_about(cluster), language),
         }
         return cls.model_validate({**asdict(cluster), **made})

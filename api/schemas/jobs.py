@@ -12,9 +12,22 @@ from api.schemas.clusters import MountIn, MountOut, NodeIn, NodeSpecOut, WorkerI
 from api.schemas.groups import PolicyOut
 from api.texts import Language
 from cluster_groups.model.cluster import Cluster, ClusterState
+from cluster_groups.model.demand import PlacementStrategy
 from cluster_groups.model.group import Policy
 from kernel.errors import Problem
-from rayjobs.model.job import Job, JobRevision, JobSpec, RunCounts, RunMode
+from rayjobs.model.job import FIRST_TASK_GROUP, Job, JobRevision, JobSpec, RunCounts, RunMode
+
+
+class TaskGroupIn(In):
+    name: str = FIRST_TASK_GROUP
+    count: int
+    cpu: float = 1
+    memory_gib: float = 1
+    gpu: int = 0
+    gpu_type: str | None = None
+    entrypoint: str
+    min_succeeded: int | None = None
+    min_failed: int | None = None
 
 
 class RequirementsIn(In):
@@ -47,6 +60,9 @@ class JobEdit(In):
     cluster_group: str | None = None
     package: str | None = None
     entrypoint: str = ""
+    task_groups: list[TaskGroupIn] = []
+    placement_strategy: Lax[PlacementStrategy] = PlacementStrategy.STRICT_SPREAD
+    gang_timeout_s: int = 600
     start_timeout_s: int = 1800
     stop_grace_s: int = 10
     requirements: RequirementsIn | None = None
@@ -67,7 +83,19 @@ class JobCreate(JobEdit):
     run_mode: Lax[RunMode]
 
     def spec(self) -> JobSpec:
-        return JobSpec(**{"entrypoint": "", **self.changes()})
+        return JobSpec(**self.changes())
+
+
+class TaskGroupSpecOut(BaseModel):
+    name: str
+    count: int
+    cpu: float
+    memory_gib: float
+    gpu: int
+    gpu_type: str | None
+    entrypoint: str
+    min_succeeded: int | None
+    min_failed: int | None
 
 
 class RequirementsOut(BaseModel):
@@ -143,6 +171,9 @@ class JobFields(BaseModel):
     cluster_group: str | None
     package: str | None
     entrypoint: str
+    task_groups: list[TaskGroupSpecOut]
+    placement_strategy: PlacementStrategy
+    gang_timeout_s: int
     start_timeout_s: int
     stop_grace_s: int
     requirements: RequirementsOut | None

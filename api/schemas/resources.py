@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from api.schemas.base import In, Lax, Resource, WarningOut
 from api.schemas.clusters import AmountsOut
 from cluster_groups.model.quota import (
+    ClusterUse,
     GpuCapacity,
     GroupConfig,
     GroupKind,
@@ -153,6 +154,8 @@ class ResourceGroupOut(Resource):
 
 
 class UsedOut(BaseModel):
+    """`used` by clusters that are there, `reserved` for those that are still starting; together at most `max`."""
+
     used: float
     reserved: float
     max: float
@@ -169,25 +172,26 @@ class HolderOut(BaseModel):
 
     name: str
     amount: AmountsOut
+    is_starting: bool
 
 
 class GroupUseOut(BaseModel):
+    """Runs on clusters that were there before hold nothing of a group; their clusters do."""
+
     resources: ResourceUseOut
     clusters: list[HolderOut]
     runs: list[HolderOut]
 
     @classmethod
     def of(cls, use: GroupUse) -> "GroupUseOut":
-        used, maximum = use.used.flat(), use.maximum.flat()
-        both = {
-            name: UsedOut(used=used.get(name, 0), reserved=0, max=maximum.get(name, 0)) for name in {**maximum, **used}
-        }
-        gpu = {name.removeprefix("gpu."): one for name, one in both.items() if name.startswith("gpu.")}
-        holders = [
-            (one.run, HolderOut(name=one.run or one.cluster, amount=AmountsOut.of(one.amount))) for one in use.clusters
-        ]
+        all_of = {name: UsedOut(**amounts) for name, amounts in use.by_resource().items()}
+        gpu = {name.removeprefix("gpu."): one for name, one in all_of.items() if name.startswith("gpu.")}
         return cls(
-            resources=ResourceUseOut(cpu=both["cpu"], memory_gib=both["memory_gib"], gpu=gpu),
-            clusters=[holder for run, holder in holders if run is None],
-            runs=[holder for run, holder in holders if run is not None],
+            resources=ResourceUseOut(cpu=all_of["cpu"], memory_gib=all_of["memory_gib"], gpu=gpu),
+            clusters=[_holder(one, one.cluster) for one in use.clusters if one.run is None],
+            runs=[_holder(one, one.run) for one in use.clusters if one.run is not None],
         )
+
+
+def _holder(use: ClusterUse, name: str) -> HolderOut:
+    return HolderOut(name=name, amount=AmountsOut.of(use.amount), is_starting=use.is_starting)

@@ -9,12 +9,13 @@ from api.schemas.base import In
 from api.texts import Language, say
 from kernel.events import EventRow
 from rayjobs.explain import Explanation
-from rayjobs.model.job import MAIN_GROUP
 from rayjobs.model.run import Condition, End
 from rayjobs.phases import Phase
-from rayjobs.run_report import RunReport, Standing, attempt_end, driver_facts, task_state
+from rayjobs.run_report import RunReport, told_end
 from rayjobs.run_store import condition_from_json
+from rayjobs.standing import Standing
 from rayjobs.tables import AttemptRow, RunRow
+from rayjobs.task_report import GroupReport, TaskReport
 
 
 class RunCreate(In):
@@ -39,7 +40,9 @@ class ConditionOut(BaseModel):
     next_check_at: datetime | None = None
 
     @classmethod
-    def of(cls, condition: Condition, standing: Standing | None, language: Language) -> "ConditionOut":
+    def of(
+        cls, condition: Condition, standing: Standing | None, language: Language, next_check_at: datetime | None = None
+    ) -> "ConditionOut":
         words = say(condition.code, condition.params, language)
         return cls(
             code=condition.code,
@@ -48,8 +51,10 @@ class ConditionOut(BaseModel):
             owner=condition.owner,
             params=dict(condition.params),
             since=condition.since,
+            predicted_start=condition.predicted_start,
             position=standing.position if standing else None,
             ahead=standing.ahead if standing else None,
+            next_check_at=next_check_at,
         )
 
 
@@ -75,6 +80,8 @@ class EndOut(BaseModel):
             detail=words.detail,
             advice=words.advice,
             params=dict(end.params),
+            task_group=end.task_group,
+            task=end.task,
         )
 
 
@@ -100,8 +107,8 @@ class AttemptOut(BaseModel):
     end: EndOut | None
 
     @classmethod
-    def of(cls, row: AttemptRow, language: Language) -> "AttemptOut":
-        end = attempt_end(row)
+    def of(cls, row: AttemptRow, stopped_by: str | None, language: Language) -> "AttemptOut":
+        end = told_end(row, stopped_by)
         return cls(
             epoch=row.epoch,
             cluster=row.cluster,
@@ -123,6 +130,10 @@ class TaskGroupOut(BaseModel):
     failed: int
     stopped: int
 
+    @classmethod
+    def of(cls, group: GroupReport) -> "TaskGroupOut":
+        return cls.model_validate(group, from_attributes=True)
+
 
 class RunOut(BaseModel):
     id: str
@@ -130,6 +141,8 @@ class RunOut(BaseModel):
     job_revision: int
     run_mode: str
     origin: str
+    ray_submission_id: str | None
+    """By which the Ray Jobs endpoint knows it."""
     priority: int | None
     effective_priority: int | None
     state: str
@@ -153,26 +166,27 @@ class RunOut(BaseModel):
 
     @classmethod
     def of(cls, report: RunReport, language: Language) -> "RunOut":
-        row, counts = report.row, report.task_counts
+        row, why = report.row, report.condition
         return cls(
             id=row.id,
             job=row.job_name,
             job_revision=row.job_revision,
             run_mode=row.run_mode,
             origin=row.origin,
+            ray_submission_id=row.client_id,
             priority=row.priority,
-            effective_priority=row.priority,
+            effective_priority=report.effective_priority,
             state=row.state,
-            condition=ConditionOut.of(report.condition, report.standing, language) if report.condition else None,
+            condition=ConditionOut.of(why, report.standing, language, row.not_before) if why else None,
             phases=[PhaseOut.of(phase) for phase in report.phases],
             cluster=row.cluster,
             cluster_group=row.cluster_group,
             resource_package=row.resource_package,
             resource_group=row.resource_group,
-            attempts=[AttemptOut.of(attempt, language) for attempt in report.attempts],
+            attempts=[AttemptOut.of(attempt, row.stop_requested_by, language) for attempt in report.attempts],
             end=EndOut.of(report.end, language) if report.end else None,
-            task_groups=[TaskGroupOut(name=MAIN_GROUP, index=0, count=1, **counts)],
-            failed_tasks=counts["failed"],
+            task_groups=[TaskGroupOut.of(group) for group in report.groups],
+            failed_tasks=report.failed_tasks,
             max_wait_s=row.max_wait_s,
             stop_requested_by=row.stop_requested_by,
             allocated_at=row.allocated_at,
@@ -196,17 +210,8 @@ class TaskOut(BaseModel):
     ended_at: datetime | None
 
     @classmethod
-    def of(cls, report: RunReport) -> "TaskOut":
-        return cls(
-            group=MAIN_GROUP,
-            group_index=0,
-            index=0,
-            state=task_state(report.row, report.end).upper(),
-            exit_code=report.end.exit_code if report.end else None,
-            started_at=report.row.started_at,
-            ended_at=report.row.ended_at,
-            **driver_facts(report),
-        )
+    def of(cls, task: TaskReport) -> "TaskOut":
+        return cls.model_validate(task, from_attributes=True)
 
 
 class EventOut(BaseModel):
@@ -224,20 +229,24 @@ class EventOut(BaseModel):
 class QueueRow(BaseModel):
     run: str
     job: str
+    ray_submission_id: str | None
     position: int
-    effective_priority: int | None
+    effective_priority: int
     condition: ConditionOut | None
     predicted_start: datetime | None = None
 
     @classmethod
-    def of(cls, row: RunRow, position: int, language: Language) -> "QueueRow":
+    def of(cls, row: RunRow, place: tuple[int, int], language: Language) -> "QueueRow":
+        """`place` is its position and its effective priority."""
         condition = condition_from_json(row.condition)
         return cls(
             run=row.id,
             job=row.job_name,
-            position=position,
-            effective_priority=row.priority,
+            ray_submission_id=row.client_id,
+            position=place[0],
+            effective_priority=place[1],
             condition=ConditionOut.of(condition, None, language) if condition else None,
+            predicted_start=condition.predicted_start if condition else None,
         )
 
 
@@ -267,7 +276,7 @@ class Items(BaseModel):
     """All there is: these lists end with their run."""
 
     items: list[Any]
-    next_cursor: None = None
+    next_cursor: str | None = None
 
 
 class LogChunk(BaseModel):
@@ -275,6 +284,8 @@ class LogChunk(BaseModel):
     next_offset: int
     data: str
     complete: bool
+    note: str | None = None
+    """Why the rest of a complete log is missing, when it is: `CLUSTER_GONE`, `NODE_GONE`."""
 
 
 class RunChange(BaseModel):

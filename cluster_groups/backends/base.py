@@ -29,6 +29,9 @@ class ClusterBackend(Protocol):
 class ClusterProbe(Protocol):
     """Looks at any Ray cluster, managed or attached, through its own HTTP."""
 
-    async def probe(self, endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
-        """Never raises for what the cluster does: a failed look is a result (timeout 3 s, policy.md §3)."""
+    async def probe(self, endpoint: Endpoint, *, with_nodes: bool, with_jobs: bool = False) -> ProbeResult:
+        """Never raises for what the cluster does: a failed look is a result (timeout 3 s, policy.md §3).
+
+        `with_jobs` also lists the jobs, and tells whether that takes a token.
+        """
         ...

@@ -19,6 +19,7 @@ import structlog
 from cluster_groups.backends import local_processes as processes
 from cluster_groups.backends.base import ClusterProbe
 from cluster_groups.backends.local_command import (
+    STOP_GRACE_S,
     LocalSettings,
     head_command,
     node_environment,
@@ -36,7 +37,8 @@ Answer = TypeVar("Answer")
 
 log = structlog.get_logger()
 
-TERM_GRACE_S = 5.0
+LAST_RESORT_S = 3 * STOP_GRACE_S
+"""After which a guard that still waits for somebody it cannot end, as a root's process, is ended itself."""
 THREADS = 8
 """Of its own: files and processes may take long, and must not keep the rest of the service from its threads."""
 
@@ -97,7 +99,8 @@ class LocalBackend:
             if needs_other_port(_look_at(cluster)):
                 cluster = self._with_other_port(cluster)
             for node in due_nodes(_look_at(cluster), time.time()):
-                cluster = self._launch(cluster, node, spec)
+                if _is_out_of_the_way(node):
+                    cluster = self._launch(cluster, node, spec)
 
     def _intend(self, spec: ClusterSpec) -> LocalCluster:
         with self._ports:
@@ -134,7 +137,6 @@ class LocalBackend:
         return cluster
 
     def _launch(self, cluster: LocalCluster, node: LocalNode, spec: ClusterSpec) -> LocalCluster:
-        _bury(node)
         node = replace(node, folder=f"{cluster.folder}/{cluster.starts}", pid=None, started_at=time.time())
         cluster = replace(cluster, starts=cluster.starts + 1).with_node(node)
         self._state.save(cluster)
@@ -174,7 +176,7 @@ class LocalBackend:
         _remove_tree(Path(cluster.folder))
         with self._lock_of(cluster_id):
             for node in cluster.nodes:
-                _bury(node)
+                processes.forget(node.pid)
             self._state.remove(cluster_id)
         log.info("local_cluster_gone", cluster=cluster_id)
 
@@ -182,10 +184,10 @@ class LocalBackend:
         """A step towards its end; True once its processes are all gone."""
         if cluster.stopping_since is None:
             cluster = replace(self._adopt(cluster), stopping_since=time.time())
+            _signal_nodes(cluster, signal.SIGTERM)  # before it is noted: from then on the guards are only waited for
             self._state.save(cluster)
-            _signal_nodes(cluster, signal.SIGTERM)
             log.info("local_cluster_stopping", cluster=cluster.id)
-        elif time.time() - cluster.stopping_since >= TERM_GRACE_S:
+        elif time.time() - cluster.stopping_since >= LAST_RESORT_S:
             _signal_nodes(cluster, signal.SIGKILL)
         return not (_any_node_alive(cluster) or processes.kill_all_of(cluster.token_path))
 
@@ -200,14 +202,14 @@ def _sight(node: LocalNode) -> Sight:
     if not node.folder or not node.pid:
         return Sight(fate=Fate.UNBORN)
     has_joined = _has_joined(node, Path(node.folder))
-    if processes.is_node(node.pid, node.folder):
-        if not has_joined:
-            return Sight(fate=Fate.STARTING)
-        if processes.has_children(node.pid, _HEAD_PARTS if node.is_head else _WORKER_PARTS):
-            return Sight(fate=Fate.READY)
+    is_alive = processes.is_node(node.pid, node.folder)
+    if is_alive and not has_joined:
+        return Sight(fate=Fate.STARTING)
+    if is_alive and processes.has_parts(node.pid, _HEAD_PARTS if node.is_head else _WORKER_PARTS):
+        return Sight(fate=Fate.READY)
     return Sight(
         fate=Fate.LOST if has_joined else Fate.FAILED,
-        exit_code=processes.exit_code(node.pid),
+        exit_code=None if is_alive else processes.exit_code(node.pid),
         last_lines=tuple(processes.last_lines(node.folder)),
     )
 
@@ -220,11 +222,13 @@ def _has_joined(node: LocalNode, folder: Path) -> bool:
     return not node.is_head or any(file.read_text() not in {"", "-1"} for file in agents)
 
 
-def _bury(node: LocalNode) -> None:
-    """Nothing of its former start may go on beside a new one."""
-    if node.pid:
-        processes.signal_node(node.pid, str(node.folder), signal.SIGKILL)
-        processes.forget(node.pid)
+def _is_out_of_the_way(node: LocalNode) -> bool:
+    """Nothing of its former start may go on beside a new one: what its guard still has is ended first."""
+    if node.pid and processes.is_node(node.pid, str(node.folder)):
+        processes.signal_node(node.pid, str(node.folder), signal.SIGTERM)
+        return False
+    processes.forget(node.pid)
+    return True
 
 
 def _any_node_alive(cluster: LocalCluster) -> bool:

@@ -14,6 +14,10 @@ from cluster_groups.backends.local_state import LocalCluster, LocalNode
 from cluster_groups.model.cluster import HEAD_GROUP, ClusterSpec, NodeSpec
 from cluster_groups.node_table import ACCELERATOR_LABEL, ACCELERATOR_RESOURCE, GROUP_LABEL
 
+STOP_GRACE_S = 5.0
+"""How long what runs on a node has after SIGTERM."""
+
+_GUARD = Path(__file__).with_name("local_guard.py")
 _FIRST_IP = IPv4Address("127.0.0.2")
 """Ray replaces 127.0.0.1 by the host's address; any other loopback address stays, whatever network the host is on."""
 
@@ -106,4 +110,5 @@ def _node_options(node: LocalNode, size: NodeSpec, settings: LocalSettings) -> d
 def _ray_start(settings: LocalSettings, flags: list[str], options: Mapping[str, str]) -> list[str]:
     always = ["start", "--block", "--disable-usage-stats", "--log-color=false"]
     values = [f"--{name}={value}" for name, value in options.items()]
-    return [settings.python, "-m", "ray.scripts.scripts", *always, *flags, *values]
+    guard = [settings.python, "-I", "-S", str(_GUARD), str(STOP_GRACE_S)]
+    return [*guard, settings.python, "-m", "ray.scripts.scripts", *always, *flags, *values]

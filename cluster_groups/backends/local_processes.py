@@ -1,7 +1,7 @@
 """The processes of local Ray nodes: started detached, told apart by what nobody else carries, ended by id.
 
-A node's `ray start --block` is known by the `--temp-dir` on its command line, which is never given twice. Everything
-below it, whatever session or parent it moved to, carries the cluster's token path in its environment.
+A node's guard is known by the `--temp-dir` on its command line, which is never given twice, and ends with all that is
+below it. Should somebody kill the guard: what is left mostly carries the cluster's token path in its environment.
 """
 
 import os
@@ -39,13 +39,13 @@ def spawn(argv: Sequence[str], environment: Mapping[str, str], folder: str) -> i
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
+    os.setpriority(os.PRIO_PGRP, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
     _children[child.pid] = child
     return child.pid
 
 
 def is_node(pid: int, folder: str) -> bool:
-    """Is `pid` the live `ray start` of this folder? A zombie has no command line, another process not this one."""
+    """Is `pid` the live guard of this folder's node? A zombie has no command line, another process not this one."""
     try:
         words = set(psutil.Process(pid).cmdline())
     except psutil.Error:
@@ -53,13 +53,17 @@ def is_node(pid: int, folder: str) -> bool:
     return {"--block", f"--temp-dir={folder}"} <= words if words else _is_being_born(pid)
 
 
-def has_children(pid: int, names: frozenset[str]) -> bool:
-    """By the kernel's own list: a scan of all processes at every look would cost an idle service its calm."""
+def has_parts(guard: int, names: frozenset[str]) -> bool:
+    """Whether the `ray start` below this guard has these children.
+
+    By the kernel's own lists: a scan of all processes at every look would cost an idle service its calm.
+    """
     try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        below = _children_of(guard)
     except OSError:
-        return True  # a kernel without the list, or gone since the last question: the next look will tell
-    return names <= {_name(child) for child in children}
+        return True  # a kernel without these lists, or gone since the last question: the next look will tell
+    # The node is the guard's eldest; others are orphans it took in. Of a node without a guard it is `guard` itself.
+    return any(names <= _names_below(parent) for parent in (*below, str(guard)))
 
 
 def find_node(folder: str) -> int | None:
@@ -92,8 +96,8 @@ def kill_all_of(token_path: str) -> int:
     return len(found)
 
 
-def forget(pid: int) -> None:
-    if exit_code(pid) is not None:
+def forget(pid: int | None) -> None:
+    if pid is not None and exit_code(pid) is not None:
         del _children[pid]
 
 
@@ -111,6 +115,16 @@ def _is_being_born(pid: int) -> bool:
     """The kernel lets us go on a moment before a new process has its command line: a long one on a busy machine."""
     child = _children.get(pid)
     return child is not None and child.poll() is None
+
+
+def _children_of(pid: int | str) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def _names_below(pid: str) -> set[str]:
+    with suppress(OSError):
+        return {_name(child) for child in _children_of(pid)}
+    return set()
 
 
 def _name(pid: str) -> str:

@@ -3,13 +3,14 @@
 What exists of policy.md so far: the hard filters in their order, then the first member in order that has room.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
+from cluster_groups.decide.place import never_fits
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.group import Candidate, ClusterGroup, Member
@@ -19,7 +20,10 @@ from kernel.reasons import Owner, Reason
 
 EVALUATE_EVERY = timedelta(seconds=15)
 
-_INCOMPATIBLE = frozenset({"REQUIREMENT_MISMATCH", "NEVER_FITS"})
+Match = Callable[[ClusterView], Reason | None]
+"""`match_cluster` for one demand."""
+
+_INCOMPATIBLE = frozenset({"REQUIREMENT_MISMATCH", "NEVER_FITS", "GANG_NEVER_FITS"})
 _SWITCHED_OFF = frozenset({"DISABLED", "CLUSTER_MISSING", "CLUSTER_NOT_RUNNING", "CORDONED"})
 
 
@@ -71,19 +75,45 @@ class Decision:
         }
 
 
+def match_cluster(view: ClusterView, demand: Demand) -> Reason | None:
+    """Why this cluster, even idle, could not take such a run."""
+    if reason := mismatch(view, demand):
+        return reason
+    return never_fits(view, demand) if demand.bundles else _never_fits(view, demand)
+
+
+def mismatch(view: ClusterView, demand: Demand) -> Reason | None:
+    """Why this cluster, however large, is not of the kind that was asked for."""
+    if demand.gpu_types and not view.capacity.gpu.keys() & set(demand.gpu_types):
+        return _differs(view, "gpu_types", list(demand.gpu_types), sorted(view.capacity.gpu))
+    for key, wanted in demand.labels.items():
+        if view.labels.get(key) != wanted:
+            return _differs(view, f"label {key}", wanted, view.labels.get(key))
+    for name in ("ray_version", "python_version"):
+        wanted, has = getattr(demand, name), getattr(view, name)
+        if wanted is not None and not _is_version(has, wanted):
+            return _differs(view, name, wanted, has)
+    return None
+
+
 def choose_member(
     group: ClusterGroup,
     views: Mapping[str, ClusterView],
-    demand: Demand,
     lacks: Mapping[str, Reason | None],
     now: datetime,
+    match: Match,
 ) -> Decision:
-    """`views` by cluster name; `lacks` says for each of them what the run lacks there now, None where it fits."""
+    """`views` by cluster name; `lacks` says for each of them what the run lacks there now, None where it fits.
+
+    Who asks for many runs hands in a `match` that remembers what it said.
+    """
     ordered = sorted(group.members, key=lambda member: (member.order, member.cluster))
     candidates: list[Candidate] = []
     for member in ordered:
         rank = 1 + sum(one.eligible for one in candidates)
-        candidates.append(_candidate(member, views, demand, lacks, rank))
+        view = views.get(member.cluster)
+        refusal = refusal_of(member, view, match)
+        candidates.append(_candidate(member.cluster, refusal, lacks.get(member.cluster), rank))
     chosen = next((one.cluster for one in candidates if one.fits_now), None)
     return Decision(
         cluster_group=group.name,
@@ -97,28 +127,7 @@ def choose_member(
     )
 
 
-def match_cluster(view: ClusterView, demand: Demand) -> Reason | None:
-    """Why this cluster, even idle, could not take such a run."""
-    return _mismatch(view, demand) or _never_fits(view, demand)
-
-
-def _candidate(
-    member: Member,
-    views: Mapping[str, ClusterView],
-    demand: Demand,
-    lacks: Mapping[str, Reason | None],
-    rank: int,
-) -> Candidate:
-    view = views.get(member.cluster)
-    refusal = _refusal(member, view, demand)
-    if refusal is not None:
-        return Candidate(cluster=member.cluster, eligible=False, reason=refusal.code, facts=dict(refusal.params))
-    lack = lacks.get(member.cluster)
-    facts = {} if lack is None else {"lacks": lack.code, **lack.params}
-    return Candidate(cluster=member.cluster, eligible=True, fits_now=lack is None, rank=rank, facts=facts)
-
-
-def _refusal(member: Member, view: ClusterView | None, demand: Demand) -> Reason | None:
+def refusal_of(member: Member, view: ClusterView | None, match: Match) -> Reason | None:
     """The first hard filter of policy.md §2 that the member fails."""
     known = {"cluster": member.cluster}
     if not member.enabled:
@@ -132,21 +141,14 @@ def _refusal(member: Member, view: ClusterView | None, demand: Demand) -> Reason
         return Reason(code=f"HEALTH_{view.health}", params={**known, "failure": failure})
     if member.cordoned or view.cordoned:
         return Reason(code="CORDONED", owner=Owner.USER, params=known)
-    return match_cluster(view, demand)
+    return match(view)
 
 
-def _mismatch(view: ClusterView, demand: Demand) -> Reason | None:
-    there = sorted(view.capacity.gpu)
-    if demand.gpu_types and not set(demand.gpu_types) & set(there):
-        return _differs(view, "gpu_types", list(demand.gpu_types), there)
-    for key, wanted in demand.labels.items():
-        if view.labels.get(key) != wanted:
-            return _differs(view, f"label {key}", wanted, view.labels.get(key))
-    for name in ("ray_version", "python_version"):
-        wanted, has = getattr(demand, name), getattr(view, name)
-        if wanted is not None and not _is_version(has, wanted):
-            return _differs(view, name, wanted, has)
-    return None
+def _candidate(cluster: str, refusal: Reason | None, lack: Reason | None, rank: int) -> Candidate:
+    if refusal is not None:
+        return Candidate(cluster=cluster, eligible=False, reason=refusal.code, facts=dict(refusal.params))
+    facts = {} if lack is None else {"lacks": lack.code, **lack.params}
+    return Candidate(cluster=cluster, eligible=True, fits_now=lack is None, rank=rank, facts=facts)
 
 
 def _differs(view: ClusterView, what: str, wanted: object, has: object) -> Reason:

@@ -1,13 +1,16 @@
-"""What one more look at a cluster makes of its health (policy.md §3)."""
+"""What one more look at a cluster, or a run that could not be sent there, makes of its health (policy.md §3)."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from cluster_groups.model.cluster import ProbeResult
-from cluster_groups.model.health import Health, HealthStatus
+from cluster_groups.model.health import FailedSubmit, Health, HealthStatus
 from kernel.reasons import Reason
 
 PROBE_EVERY_S = 10
+LIST_EVERY = timedelta(seconds=30)
 MISSES_TO_UNHEALTHY = 3
 PASSES_TO_HEALTHY = 3
 PASSING_FOR = timedelta(seconds=60)
@@ -18,16 +21,51 @@ FLAP_CHANGES = 3
 FLAP_WINDOW = timedelta(minutes=10)
 FLAP_HOLD = timedelta(seconds=300)
 ALIVE_SHARE = 0.5
+SUBMITS_TO_UNHEALTHY = 3
+SUBMIT_WINDOW = timedelta(minutes=5)
+MIN_RAY = (2, 54)
+"""Before it, there was no token, or not all of the Jobs API asked for it (CVE-2026-27482)."""
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
-def judge(health: Health, result: ProbeResult | None, now: datetime, *, minimum_workers: int = 0) -> Health:
+def judge(
+    health: Health, result: ProbeResult | None, now: datetime, *, minimum_workers: int = 0, allow_open: bool = False
+) -> Health:
     """The verdict after `result`, or after a time without any. `minimum_workers` is the sum of the groups' minima."""
     footing = _without_results(health, now)
     if result is None:
         return footing
-    counted = _count(footing, result, _failure_of(result, minimum_workers))
-    judged = _change(counted, _status_after(counted, now), now)
+    failure = unfit(result, allow_open=allow_open) or result.failure or _workers_missing(result, minimum_workers)
+    counted = _count(footing, result, failure)
+    judged = _change(counted, _status_after(counted, now), counted.failure or counted.because, now)
     return replace(judged, since=health.since) if judged.status is health.status else judged
+
+
+def after_failed_submits(health: Health, failed: Sequence[FailedSubmit], now: datetime) -> Health:
+    """The passive rule: looks may pass where runs fail. Recovery is by looks alone, as ever."""
+    if health.status is not HealthStatus.HEALTHY:
+        return health
+    by_attempt = {one.attempt: one for one in (*health.failed_submits, *failed)}  # it is tried again and again
+    recent = tuple(one for one in by_attempt.values() if now - one.at < SUBMIT_WINDOW)
+    if len(recent) < SUBMITS_TO_UNHEALTHY:
+        return replace(health, failed_submits=recent)
+    params = {"failures": len(recent), "minutes": SUBMIT_WINDOW // timedelta(minutes=1), "last": recent[-1].why}
+    down = replace(health, passes=0, misses=0, passing_since=None)
+    return _change(down, HealthStatus.UNHEALTHY, Reason(code="SUBMITS_FAIL", params=params), now)
+
+
+def unfit(result: ProbeResult, *, allow_open: bool) -> Reason | None:
+    """Why Muster sends nothing to a cluster, however well it is (requirements §4.5)."""
+    version = _VERSION.match(result.ray_version or "")
+    if version and (int(version[1]), int(version[2])) < MIN_RAY:
+        params = {"version": result.ray_version, "minimum": ".".join(map(str, MIN_RAY))}
+        return Reason(code="RAY_TOO_OLD", params=params)
+    return Reason(code="JOB_API_OPEN") if result.is_open and not allow_open else None
+
+
+def list_is_due(health: Health, now: datetime) -> bool:
+    """Whether the next look is to list the jobs too: now and then, and at every look until it succeeds."""
+    return health.listed_at is None or now - health.listed_at >= LIST_EVERY
 
 
 def _without_results(health: Health, now: datetime) -> Health:
@@ -47,9 +85,9 @@ def _without_results(health: Health, now: datetime) -> Health:
     )
 
 
-def _failure_of(result: ProbeResult, minimum_workers: int) -> Reason | None:
-    if result.failure is not None or result.nodes is None:
-        return result.failure
+def _workers_missing(result: ProbeResult, minimum_workers: int) -> Reason | None:
+    if result.nodes is None:
+        return None
     alive = sum(node.alive and not node.is_head for node in result.nodes)
     if alive >= minimum_workers * ALIVE_SHARE:
         return None
@@ -58,6 +96,7 @@ def _failure_of(result: ProbeResult, minimum_workers: int) -> Reason | None:
 
 def _count(health: Health, result: ProbeResult, failure: Reason | None) -> Health:
     passed = failure is None
+    listed_at = health.listed_at if result.is_open is None else result.at
     return replace(
         health,
         last_result_at=result.at,
@@ -65,6 +104,7 @@ def _count(health: Health, result: ProbeResult, failure: Reason | None) -> Healt
         misses=0 if passed else health.misses + 1,
         passing_since=(health.passing_since or result.at) if passed else None,
         failure=failure,
+        listed_at=listed_at if passed else None,
     )
 
 
@@ -93,12 +133,20 @@ def _status_after(health: Health, now: datetime) -> HealthStatus:
     return health.status
 
 
-def _change(health: Health, status: HealthStatus, now: datetime) -> Health:
+def _change(health: Health, status: HealthStatus, because: Reason | None, now: datetime) -> Health:
     if status is health.status:
         return health
     changes = tuple(at for at in health.changes if now - at < FLAP_WINDOW)
-    if {status, health.status} == {HealthStatus.HEALTHY, HealthStatus.UNHEALTHY}:
+    if {status, health.before_unknown or health.status} == {HealthStatus.HEALTHY, HealthStatus.UNHEALTHY}:
         changes = (*changes, now)
     if len(changes) >= FLAP_CHANGES:
         status, changes = HealthStatus.FLAPPING, ()
-    return replace(health, status=status, since=now, changes=changes, before_unknown=None)
+    return replace(
+        health,
+        status=status,
+        since=now,
+        changes=changes,
+        because=None if status is HealthStatus.HEALTHY else because,
+        failed_submits=(),
+        before_unknown=None,
+    )

@@ -79,6 +79,15 @@ class WorkerGroup(NodeSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeShape:
+    """`count` nodes of one size; `group` is the name of their node group."""
+
+    group: str
+    size: Resources
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSpec:
     """What a backend needs to make the cluster. `id` is the seed of every outside name."""
 
@@ -105,9 +114,16 @@ class ClusterSpec:
 
     @property
     def offered(self) -> Resources:
-        """What runs find there once every node is up: workers, and of the head its memory only."""
-        head = Resources(memory_gib=self.head.memory_gib)
-        return total([head, *(group.resources * self.workers[group.name] for group in self.worker_groups)])
+        """What runs find there once every node is up."""
+        return total(shape.size * shape.count for shape in self.offered_nodes)
+
+    @property
+    def offered_nodes(self) -> tuple[NodeShape, ...]:
+        """The workers, and of the head its memory only."""
+        head = NodeShape(group=HEAD_GROUP, size=Resources(memory_gib=self.head.memory_gib), count=1)
+        counts = self.workers
+        workers = (NodeShape(group=one.name, size=one.resources, count=counts[one.name]) for one in self.worker_groups)
+        return (head, *workers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +143,8 @@ class ClusterConfig:
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str | None = None
     credential: str | None = None
+    allow_open: bool = False
+    """An administrator takes it although its Jobs API asks nobody for a token."""
     autostart: bool = False
     """Started when it is made and whenever the service starts."""
     idle_stop_s: int | None = None
@@ -238,3 +256,5 @@ class ProbeResult:
     ray_version: str | None = None
     python_version: str | None = None
     nodes: tuple[Node, ...] | None = None
+    is_open: bool | None = None
+    """Whether its Jobs API answers anybody, with a token or without; None when its jobs were not listed."""

@@ -1,13 +1,15 @@
 """What a run asks of a cluster, and what a cluster has to give; no word of rayjobs in it."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
-from cluster_groups.model.cluster import ClusterKind, ClusterState, Node
+from cluster_groups.model.cluster import ClusterKind, ClusterState, Node, NodeShape
 from cluster_groups.model.health import HealthStatus
 from kernel.reasons import Reason
-from kernel.resources import Resources
+from kernel.resources import Resources, total
 
 
 class PlacementStrategy(StrEnum):
@@ -44,10 +46,17 @@ class Demand:
     ray_version: str | None = None
     python_version: str | None = None
 
+    def __hash__(self) -> int:
+        """Of many runs most ask for the same."""
+        return hash((self.resources, self.bundles, self.strategy, self.gpu_types, frozenset(self.labels.items())))
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterView:
-    """A cluster as admission sees it. `state_reason` and `health_failure` tell people why it takes no work."""
+    """A cluster as admission sees it. `state_reason` and `health_failure` tell people why it takes no work.
+
+    No slots: what is summed over thousands of nodes is summed once.
+    """
 
     id: str
     name: str
@@ -60,6 +69,10 @@ class ClusterView:
     nodes: tuple[Node, ...] = ()
     maximum: Resources = field(default_factory=Resources)
     """What it is configured to have, however much of that is alive; nothing where its nodes are somebody else's."""
+    planned: tuple[NodeShape, ...] = ()
+    """The same node by node."""
+    growth: tuple[NodeShape, ...] = ()
+    """Nodes it may still add by itself, beyond those that are alive."""
     head_memory_gib: float = 4
     max_runs: int | None = None
     ray_version: str | None = None
@@ -69,11 +82,11 @@ class ClusterView:
     on_demand: bool = False
     """Made for one run; nobody else may use it."""
 
-    @property
+    @cached_property
     def total(self) -> Resources:
-        return sum((node.total for node in self.nodes if node.alive), start=Resources())
+        return total(node.total for node in self.nodes if node.alive)
 
-    @property
+    @cached_property
     def capacity(self) -> Resources:
         """What there is or will be: a worker that is lost comes back."""
         now, most = self.total, self.maximum
@@ -83,8 +96,17 @@ class ClusterView:
             gpu={name: max(now.gpu.get(name, 0), most.gpu.get(name, 0)) for name in sorted({*now.gpu, *most.gpu})},
         )
 
-    @property
+    @cached_property
+    def largest(self) -> tuple[NodeShape, ...]:
+        """The nodes it would have if none were lost and all were added that may be; equal ones together."""
+        alive = [node for node in self.nodes if node.alive]
+        groups = Counter(node.group for node in alive)
+        lost = (replace(shape, count=max(0, shape.count - groups[shape.group])) for shape in self.planned)
+        sizes = Counter(node.total for node in alive)
+        there = (NodeShape(group="", size=size, count=count) for size, count in sizes.items())
+        return (*there, *lost, *self.growth)
+
+    @cached_property
     def available(self) -> Resources:
         """What Ray itself says is free, as far as it says; others may use the cluster past Muster."""
-        alive = [node for node in self.nodes if node.alive]
-        return sum((node.available or node.total for node in alive), start=Resources())
+        return total(node.available or node.total for node in self.nodes if node.alive)

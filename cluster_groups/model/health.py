@@ -18,6 +18,16 @@ class HealthStatus(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FailedSubmit:
+    """An attempt could not be sent there, or not begin there, for reasons of the cluster's."""
+
+    at: datetime
+    attempt: str
+    why: str
+    """A few words of ours: the cluster's own may repeat what a user wrote."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
     """A verdict with what it was judged from, so that the next one can be a plain function of this and a new result.
 
@@ -33,5 +43,17 @@ class Health:
     passing_since: datetime | None = None
     changes: tuple[datetime, ...] = ()
     failure: Reason | None = None
+    """What the latest look found wrong."""
+    because: Reason | None = None
+    """Why it is not HEALTHY, although its looks may pass again; None while it is."""
+    failed_submits: tuple[FailedSubmit, ...] = ()
+    """Of late, one for each attempt."""
+    listed_at: datetime | None = None
+    """When its jobs were last listed, as they should."""
     before_unknown: HealthStatus | None = None
     """What it was when results stayed away, and is again once one comes."""
+
+    @property
+    def finding(self) -> Reason | None:
+        """What to tell people who ask why it takes no work."""
+        return self.failure or self.because

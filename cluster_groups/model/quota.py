@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from kernel.resources import Resources
+from kernel.resources import Resources, total
 
 
 class GroupKind(StrEnum):
@@ -80,12 +80,28 @@ class ClusterUse:
     run: str | None
     """The run it was made for."""
     amount: Resources
+    is_starting: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupUse:
-    """What the clusters of a resource group hold of its quota, and which they are."""
+    """Which clusters hold how much of a resource group's quota."""
 
-    used: Resources
     maximum: Resources
     clusters: tuple[ClusterUse, ...]
+
+    @property
+    def used(self) -> Resources:
+        """Until a cluster is gone, whatever became of it."""
+        return total(one.amount for one in self.clusters if not one.is_starting)
+
+    @property
+    def reserved(self) -> Resources:
+        """For clusters that are on their way up and do no work yet."""
+        return total(one.amount for one in self.clusters if one.is_starting)
+
+    def by_resource(self) -> dict[str, dict[str, float]]:
+        """By dimension, as `Resources.flat` names them: used, reserved and max."""
+        kinds = {"used": self.used.flat(), "reserved": self.reserved.flat(), "max": self.maximum.flat()}
+        names = dict.fromkeys(name for amounts in kinds.values() for name in amounts)
+        return {name: {kind: amounts.get(name, 0) for kind, amounts in kinds.items()} for name in names}

@@ -166,7 +166,7 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
         if outcome.state is not cluster.state:
             record(session, cluster.id, str(outcome.state), at=now, **why)
         elif outcome.state in {ClusterState.STARTING, ClusterState.RUNNING}:
-            record(session, cluster.id, "NODES", at=now, up=outcome.nodes_up, wanted=outcome.nodes_wanted, **why)
+            record(session, cluster.id, store.NODES, at=now, up=outcome.nodes_up, wanted=outcome.nodes_wanted, **why)
 
 
 async def _start(backend: ClusterBackend, cluster: Cluster) -> Observed:

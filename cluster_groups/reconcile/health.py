@@ -7,12 +7,13 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.backends.base import ClusterProbe
-from cluster_groups.decide.health import PROBE_EVERY_S, judge
+from cluster_groups.decide.health import PROBE_EVERY_S, after_failed_submits, judge, list_is_due
 from cluster_groups.endpoints import EndpointBook
 from cluster_groups.model.cluster import Cluster, ClusterState, ProbeResult
 from cluster_groups.model.health import Health, HealthStatus
 from cluster_groups.service.base import HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP
 from cluster_groups.store import clusters as store
+from cluster_groups.submits import FailedSubmits
 from cluster_groups.tables import ClusterRow
 from kernel.clock import Clock
 from kernel.db import guarded_update
@@ -34,9 +35,12 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
 
     name = HEALTH_LOOP
 
-    def __init__(self, probe: ClusterProbe, endpoints: EndpointBook, hints: Hints, clock: Clock) -> None:
+    def __init__(
+        self, probe: ClusterProbe, endpoints: EndpointBook, submits: FailedSubmits, hints: Hints, clock: Clock
+    ) -> None:
         self._probe = probe
         self._endpoints = endpoints
+        self._submits = submits
         self._hints = hints
         self._clock = clock
         self._counted: dict[str, Health] = {}
@@ -49,6 +53,7 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         row = await store.get(session, key)
         if row is None or row.state != ClusterState.RUNNING:
             self._counted.pop(key, None)
+            self._submits.take(key)  # on its way up or down that says nothing
             return None
         cluster = store.cluster_of(row)
         counted = self._counted.get(key)
@@ -64,8 +69,10 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         cluster = plan.cluster
         if cluster.health.last_result_at is None:  # new, started again or edited: it may answer elsewhere now
             self._endpoints.forget(cluster.id)
-        result = await self._look(cluster.id)
-        health = judge(cluster.health, result, self._clock.now(), minimum_workers=cluster.minimum_workers)
+        result = await self._look(cluster)
+        now = self._clock.now()
+        health = after_failed_submits(cluster.health, self._submits.take(cluster.id), now)
+        health = judge(health, result, now, minimum_workers=cluster.minimum_workers, allow_open=cluster.allow_open)
         self._counted[cluster.id] = health
         if result is None or result.failure is not None:
             self._endpoints.forget(cluster.id)
@@ -89,7 +96,7 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
             raise Superseded
         health = outcome.health
         if health.status is not plan.cluster.health.status:
-            code = health.failure.code if health.failure else None
+            code = health.finding.code if health.finding else None
             record(session, outcome.id, "HEALTH", at=now, status=str(health.status), code=code)
         self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
 
@@ -97,12 +104,15 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         del plan
         return PENDING_S if outcome.health.status is HealthStatus.PENDING else PROBE_EVERY_S
 
-    async def _look(self, cluster_id: str) -> ProbeResult | None:
+    async def _look(self, cluster: Cluster) -> ProbeResult | None:
         try:
-            endpoint = await self._endpoints.endpoint(cluster_id)
+            endpoint = await self._endpoints.endpoint(cluster.id)
         except Unavailable:  # the backend does not say where it is
             return None
-        return None if endpoint is None else await self._probe.probe(endpoint, with_nodes=True)
+        if endpoint is None:
+            return None
+        with_jobs = list_is_due(cluster.health, self._clock.now())
+        return await self._probe.probe(endpoint, with_nodes=True, with_jobs=with_jobs)
 
 
 def _shown(cluster: Cluster) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from cluster_groups.model.cluster import (
     ClusterState,
 )
 from cluster_groups.model.demand import ClusterView
+from cluster_groups.model.health import Health
 from cluster_groups.model.quota import ClusterUse
 from cluster_groups.service.base import (
     CLUSTER_LOOP,
@@ -94,14 +95,10 @@ class Clusters:
 
     async def usage(self, session: AsyncSession) -> Mapping[str, tuple[ClusterUse, ...]]:
         """What clusters hold of each resource group, at their minimum."""
-        uses: dict[str, list[ClusterUse]] = {}
-        for cluster in await store.holding(session):
-            use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=cluster.spec.minimum)
-            uses.setdefault(cluster.resource_group or "", []).append(use)
-        return {group: tuple(found) for group, found in uses.items()}
+        return await store.uses(session)
 
     async def create(self, session: AsyncSession, actor: Actor, config: ClusterConfig) -> Cluster:
-        actor.need(Role.OPERATOR)
+        actor.need(Role.ADMIN if config.allow_open else Role.OPERATOR)
         config = await self._with_defaults(session, config)
         raise_problems(await self._problems(session, actor, config))
         managed = config.kind is ClusterKind.MANAGED
@@ -124,10 +121,13 @@ class Clusters:
         edited = replace(cluster, **changes)
         if edited == cluster:
             return cluster
+        if edited.allow_open and (edited.allow_open, edited.address) != (cluster.allow_open, cluster.address):
+            actor.need(Role.ADMIN)  # what one was allowed for one address does not go along to another
         if edited.address != cluster.address:
             await self._need_no_runs(session, row)  # they would be looked for in the wrong place
         raise_problems(await self._problems(session, actor, edited))
-        columns = {**store.config_columns(edited), "revision": row.revision + 1, "health": None}
+        health = store.health_column(Health(since=self._clock.now()))
+        columns = {**store.config_columns(edited), "revision": row.revision + 1, "health": health}
         changed = [name for name in changes if getattr(edited, name) != getattr(cluster, name)]
         self._write(session, row, store.EDITED, actor, columns, fields=changed)
         audit(session, "edit", ("cluster", row.name), at=self._clock.now(), actor=actor.user, fields=changed)

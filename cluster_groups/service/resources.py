@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.check import check_group, check_package
 from cluster_groups.decide.quota import Shortage, beyond_package
 from cluster_groups.model.quota import (
-    ClusterUse,
     GpuCapacity,
     GroupConfig,
     GroupUse,
@@ -28,7 +27,7 @@ from kernel.events import audit
 from kernel.ids import new_id
 from kernel.loop import Hints
 from kernel.paging import Page, PageRequest
-from kernel.resources import Resources, total
+from kernel.resources import Resources
 
 DEFAULT = "default"
 
@@ -65,12 +64,16 @@ class ResourcePools:
     async def use_of(self, session: AsyncSession, ref: str) -> GroupUse:
         """What the group's clusters hold of its quota now."""
         group = await self.get_group(session, ref)
-        clusters = tuple(
-            ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=cluster.spec.minimum)
-            for cluster in await cluster_store.holding(session)
-            if cluster.resource_group == group.name
-        )
-        return GroupUse(used=total(one.amount for one in clusters), maximum=group.quota, clusters=clusters)
+        uses = await cluster_store.uses(session)
+        return GroupUse(maximum=group.quota, clusters=uses.get(group.name, ()))
+
+    async def use_of_all(self, session: AsyncSession) -> dict[str, GroupUse]:
+        """By group name."""
+        uses = await cluster_store.uses(session)
+        return {
+            group.name: GroupUse(maximum=group.quota, clusters=uses.get(group.name, ()))
+            for group in await store.groups(session)
+        }
 
     async def create_package(self, session: AsyncSession, actor: Actor, config: PackageConfig) -> ResourcePackage:
         actor.need(Role.ADMIN)

@@ -1,11 +1,11 @@
 """Queries on clusters, and the way between their rows and values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import (
@@ -19,6 +19,7 @@ from cluster_groups.model.cluster import (
 )
 from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.health import Health
+from cluster_groups.model.quota import ClusterUse
 from cluster_groups.store.lookup import by_ref, filtered, one
 from cluster_groups.tables import ClusterRow
 from kernel.events import EventRow
@@ -28,6 +29,8 @@ from kernel.resources import Resources
 
 SORTABLE = {"created_at": ClusterRow.created_at, "name": ClusterRow.name, "state": ClusterRow.state}
 EDITED = "EDITED"
+NODES = "NODES"
+"""How many nodes are up has changed."""
 
 _LIVE = ClusterRow.state != ClusterState.DELETED
 _CLUSTER = TypeAdapter(Cluster)
@@ -80,6 +83,18 @@ async def listed_names(session: AsyncSession, names: Sequence[str]) -> set[str]:
     return set(await session.scalars(statement))
 
 
+async def listed(session: AsyncSession, names: Sequence[str]) -> list[Cluster]:
+    """Those of `names` that people may refer to."""
+    statement = select(ClusterRow).where(_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name.in_(names))
+    return [cluster_of(row) for row in await session.scalars(statement)]
+
+
+async def resource_groups_of(session: AsyncSession, names: Sequence[str]) -> set[str | None]:
+    """Of those of `names` that people may refer to."""
+    statement = select(ClusterRow.resource_group).where(_LIVE, ClusterRow.on_demand_run.is_(None))
+    return set(await session.scalars(statement.where(ClusterRow.name.in_(names))))
+
+
 async def holding(session: AsyncSession) -> list[Cluster]:
     """The clusters that count against the quota of their resource groups (A19)."""
     statement = select(ClusterRow).where(
@@ -88,6 +103,20 @@ async def holding(session: AsyncSession) -> list[Cluster]:
         ClusterRow.state.in_(HOLDS_RESOURCES),
     )
     return [cluster_of(row) for row in await session.scalars(statement)]
+
+
+async def uses(session: AsyncSession) -> dict[str, tuple[ClusterUse, ...]]:
+    """What clusters hold of each resource group, at their minimum."""
+    found: dict[str, list[ClusterUse]] = {}
+    for cluster in await holding(session):
+        use = ClusterUse(
+            cluster=cluster.name,
+            run=cluster.on_demand_run,
+            amount=cluster.spec.minimum,
+            is_starting=cluster.state is ClusterState.STARTING,
+        )
+        found.setdefault(cluster.resource_group or "", []).append(use)
+    return {group: tuple(uses) for group, uses in found.items()}
 
 
 async def of_group(session: AsyncSession, resource_group: str) -> list[str]:
@@ -122,13 +151,14 @@ def view_of(cluster: Cluster) -> ClusterView:
         labels=cluster.labels,
         nodes=cluster.nodes,
         maximum=cluster.spec.offered if cluster.head else Resources(),
+        planned=cluster.spec.offered_nodes if cluster.head else (),
         # What Ray calls the memory of an attached head is a figure its owner chose, not the head's size.
-        **({"head_memory_gib": cluster.head.memory_gib} if cluster.head else {}),
+        head_memory_gib=cluster.head.memory_gib if cluster.head else ClusterView.head_memory_gib,
         max_runs=cluster.max_runs,
         ray_version=cluster.ray_version,
         python_version=cluster.python_version,
         state_reason=cluster.state_reason,
-        health_failure=cluster.health.failure,
+        health_failure=cluster.health.finding,
         on_demand=cluster.on_demand_run is not None,
     )
 
@@ -152,10 +182,14 @@ def reason_column(reason: Reason | None) -> dict[str, Any] | None:
     return None if reason is None else dict(_REASON.dump_python(reason, mode="json"))
 
 
+def health_column(health: Health) -> dict[str, Any]:
+    return dict(_HEALTH.dump_python(health, mode="json"))
+
+
 def sight_columns(cluster: Cluster) -> dict[str, Any]:
     """What probes found out."""
     return {
-        "health": _HEALTH.dump_python(cluster.health, mode="json"),
+        "health": health_column(cluster.health),
         "nodes": _NODES.dump_python(cluster.nodes, mode="json"),
         "ray_version": cluster.ray_version,
         "python_version": cluster.python_version,
@@ -173,6 +207,25 @@ async def progress(session: AsyncSession, cluster_ids: Sequence[str]) -> dict[st
     columns = (ClusterRow.id, ClusterRow.nodes_up, ClusterRow.nodes_wanted)
     rows = await session.execute(select(*columns).where(ClusterRow.id.in_(cluster_ids)))
     return {row.id: (row.nodes_up, row.nodes_wanted) for row in rows}
+
+
+async def resource_groups(session: AsyncSession, cluster_ids: Collection[str]) -> dict[str, str | None]:
+    """By cluster id; None of a cluster that belongs to none."""
+    columns = (ClusterRow.id, ClusterRow.resource_group)
+    rows = await session.execute(select(*columns).where(ClusterRow.id.in_(cluster_ids)))
+    return {row.id: row.resource_group for row in rows}
+
+
+async def first_node_at(session: AsyncSession, cluster_ids: Sequence[str]) -> dict[str, datetime]:
+    """When the first node of each cluster was there, by its id."""
+    some_up = (EventRow.type == NODES) & (EventRow.params["up"].as_integer() > 0)
+    all_up = EventRow.type == str(ClusterState.RUNNING)
+    found = (
+        select(EventRow.target_id, func.min(EventRow.at).label("at"))
+        .where(EventRow.target_id.in_(cluster_ids), some_up | all_up)
+        .group_by(EventRow.target_id)
+    )
+    return {row.target_id: row.at for row in await session.execute(found)}
 
 
 async def forget_deleted(session: AsyncSession, before: datetime) -> None:

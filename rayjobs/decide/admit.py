@@ -1,38 +1,30 @@
 """Which waiting runs start now and where, and what each of the others waits for.
 
-Runs are taken in queue order; one that finds no room keeps the place it wants from those behind it. A run goes to a
-cluster only if it fits there now by Muster's own ledger and the head can bear another driver.
+Runs are taken in order. One that finds no room lets later ones pass where they fit, until it has waited
+`reserve_after_s`: from then on capacity is held for it (`hold`), one run of each queue at a time. Queues that share no
+cluster and no resource group do not touch each other: a snapshot of one of them alone gives the same answers.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from typing import Any
 
-from cluster_groups.decide.choose import Decision, choose_member, match_cluster
-from cluster_groups.decide.quota import beyond_quota
-from cluster_groups.model.cluster import ClusterKind, ClusterState
-from cluster_groups.model.demand import ClusterView, Demand
-from cluster_groups.model.health import HealthStatus
-from kernel.clock import instant
-from kernel.reasons import Owner, Reason
-from kernel.resources import Resources, total
-from rayjobs.decide.order import order_queue
-from rayjobs.model.job import RunMode
+from kernel.reasons import Reason
+from kernel.resources import Resources
+from rayjobs.decide.hold import hold_for
+from rayjobs.decide.lines import Line, lines_of
+from rayjobs.decide.order import OrderKey
+from rayjobs.decide.retry import backing_off
+from rayjobs.decide.room import Hold, Room
+from rayjobs.decide.targets import Placed, Stuck, Target, World, record
 from rayjobs.model.run import End, EndClass, EndCode
-from rayjobs.snapshot import AdmissionSnapshot, Held, Load, WaitingRun
+from rayjobs.snapshot import HELD_ON, AdmissionSnapshot, WaitingRun
 
-ATTACHED_DRIVERS = 10
-OWN_CLUSTER = "a cluster of its own"
-HEAD_OWN_GIB = 1.5
-"""What a head needs for itself: GCS, dashboard and its modules, agents, monitor (0.85 GB measured, with margin)."""
-DRIVER_GIB = 0.25
-"""A driver with its supervisor actor (58 MB of its own) and watcher, measured 0.12-0.2 GB for `ray.init()`."""
 LOST_TIMEOUT_S = 900
 """How long a placed run waits for a vanished cluster, where no policy says otherwise (policy.md §1)."""
-MAX_STARTING = 4
-"""Drivers of one head on their way at once: more only make each other slower (about two starts a second)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +36,10 @@ class Start:
     cluster: str | None
     decision: Mapping[str, Any]
     lost_timeout_s: int = LOST_TIMEOUT_S
+    amount: Resources = field(default_factory=Resources)
+    """What the ledger counts for it: its accelerators are of the type it gets, whatever types it takes."""
+    placement: Mapping[str, Resources] = field(default_factory=dict)
+    """Of a gang: by node id, as Ray is expected to place it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +47,19 @@ class Wait:
     run: WaitingRun
     reason: Reason
     decision: Mapping[str, Any]
+    predicted_start: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """Runs that wait for the same, in order."""
+
+    runs: tuple[WaitingRun, ...]
+    reason: Reason
+    record: Mapping[str, Any]
+    """The decision, less the run."""
+    predicted_start: datetime | None = None
+    """Only of a run that capacity is held for, when all it depends on have declared their limits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,210 +70,184 @@ class GiveUp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdmissionPlan:
+    """`starts` are in the order of admission."""
+
     starts: tuple[Start, ...] = ()
-    waits: tuple[Wait, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
     give_ups: tuple[GiveUp, ...] = ()
     next_look_s: float = math.inf
-    """How soon time alone changes something: the end of a run's longest wait."""
+    """How soon time alone changes something: the end of a run's longest wait or of its back-off, a hold that begins.
 
+    That runs grow older changes their order, but not who finds room.
+    """
 
-@dataclass(slots=True)
-class _Room:
-    """What is left on each cluster and in each resource group as the round goes on."""
-
-    snapshot: AdmissionSnapshot
-    load: dict[str, Load]
-    quota_used: dict[str, Resources]
-    kept: dict[str, str] = field(default_factory=dict)
-    """Cluster or resource group → id of the run ahead for which its room is kept."""
-
-    def lacks(self, view: ClusterView, demand: Demand) -> Reason | None:
-        """Why the run must wait for this cluster; None when it fits now."""
-        load = self.load.get(view.id, Load())
-        limit = driver_limit(view)
-        if load.drivers >= limit:
-            return Reason(code="HEAD_BUSY", owner=Owner.PLATFORM, params={"drivers": load.drivers, "limit": limit})
-        if load.starting >= MAX_STARTING:
-            return Reason(
-                code="HEAD_BUSY", owner=Owner.PLATFORM, params={"drivers": load.starting, "limit": MAX_STARTING}
+    @property
+    def waits(self) -> tuple[Wait, ...]:
+        """The same one by one."""
+        return tuple(
+            Wait(
+                run=run,
+                reason=one.reason,
+                decision={"run": run.id, **one.record},
+                predicted_start=one.predicted_start,
             )
-        beyond = demand.resources.beyond((view.total - load.used).capped(view.available))
-        if beyond:
-            short = {name: {"wanted": wanted, "free": max(free, 0)} for name, (wanted, free) in beyond.items()}
-            return Reason(code="QUEUED_BEHIND", owner=Owner.PLATFORM, params={"cluster": view.name, "short": short})
-        if view.id in self.kept:
-            return Reason(code="QUEUED_BEHIND", params={"cluster": view.name, "run": self.kept[view.id]})
-        return None
-
-    def take(self, view: ClusterView, demand: Demand) -> None:
-        load = self.load.get(view.id, Load())
-        self.load[view.id] = Load(
-            drivers=load.drivers + 1,
-            starting=load.starting + 1,
-            held=(*load.held, Held(run=None, amount=demand.resources)),
+            for one in self.waiting
+            for run in one.runs
         )
 
 
 def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
-    room = _Room(
-        snapshot=snapshot,
-        load=dict(snapshot.load),
-        quota_used={name: total(one.amount for one in held) for name, held in snapshot.quota_held.items()},
-    )
-    by_name = {view.name: view for view in snapshot.clusters.values()}
-    starts: list[Start] = []
-    waits: list[Wait] = []
-    give_ups: list[GiveUp] = []
-    for run in order_queue(snapshot.runs):
-        outcome = _too_old(run, snapshot, now) or _place(run, room, by_name, now)
-        if isinstance(outcome, Start):
-            starts.append(outcome)
-        elif isinstance(outcome, Wait):
-            waits.append(outcome)
-        else:
-            give_ups.append(outcome)
-    deadlines = [deadline for wait in waits if (deadline := _deadline(wait.run, snapshot))]
-    return AdmissionPlan(
-        starts=tuple(starts),
-        waits=tuple(waits),
-        give_ups=tuple(give_ups),
-        next_look_s=min(((deadline - now).total_seconds() for deadline in deadlines), default=math.inf),
-    )
+    return _Round(snapshot, now).plan()
 
 
-def driver_limit(view: ClusterView) -> int:
-    """Drivers one head bears at once, by its memory; `max_runs` may only lower it.
+class _Round:
+    def __init__(self, snapshot: AdmissionSnapshot, now: datetime) -> None:
+        self._snapshot = snapshot
+        self._now = now
+        self._world = World(snapshot, now)
+        self._kept: dict[str, Room] = {}
+        """By queue: what is kept for its one run that capacity is held for."""
+        self._starts: list[Start] = []
+        self._waiting: list[Waiting] = []
+        self._give_ups: list[GiveUp] = []
+        self._next_look_s = math.inf
 
-    An attached head does not tell its size: there somebody's `max_runs` is all there is to go by.
-    """
-    if view.kind is ClusterKind.ATTACHED:
-        return ATTACHED_DRIVERS if view.max_runs is None else view.max_runs
-    by_memory = max(1, int((view.head_memory_gib - HEAD_OWN_GIB) / DRIVER_GIB))
-    return by_memory if view.max_runs is None else min(by_memory, view.max_runs)
-
-
-def _max_wait_s(run: WaitingRun, snapshot: AdmissionSnapshot) -> int | None:
-    """The run's own (which is its job's unless it was given one), else its group's (A36)."""
-    group = snapshot.groups.get(run.cluster_group or "")
-    return run.max_wait_s if run.max_wait_s is not None or group is None else group.policy.max_wait_s
-
-
-def _deadline(run: WaitingRun, snapshot: AdmissionSnapshot) -> datetime | None:
-    max_wait_s = _max_wait_s(run, snapshot)
-    return None if max_wait_s is None else run.enqueued_at + timedelta(seconds=max_wait_s)
-
-
-def _too_old(run: WaitingRun, snapshot: AdmissionSnapshot, now: datetime) -> GiveUp | None:
-    deadline = _deadline(run, snapshot)
-    if deadline is None or now < deadline:
-        return None
-    waited_for = run.condition.code if run.condition else None
-    params: dict[str, Any] = {"max_wait_s": _max_wait_s(run, snapshot), "waited_for": waited_for}
-    return GiveUp(run=run, end=End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_WAIT, params=params))
-
-
-def _place(run: WaitingRun, room: _Room, by_name: Mapping[str, ClusterView], now: datetime) -> Start | Wait | GiveUp:
-    if run.run_mode is RunMode.ON_DEMAND:
-        return _place_on_demand(run, room, now)
-    if run.run_mode is RunMode.CLUSTER:
-        return _place_on_cluster(run, room, now)
-    return _place_in_group(run, room, by_name, now)
-
-
-def _place_on_demand(run: WaitingRun, room: _Room, now: datetime) -> Start | Wait | GiveUp:
-    name = run.resource_group or ""
-    group = room.snapshot.resource_groups.get(name)
-    if group is None:
-        return _gone(run, "resource_group", name)
-    used = room.quota_used.get(name, Resources())
-    if short := beyond_quota(run.demand.resources, used, group.quota):
-        if not run.demand.resources.beyond(group.quota):  # what can never fit keeps nobody else from fitting
-            room.kept.setdefault(name, run.id)
-        reason = Reason(code="QUOTA_INSUFFICIENT", owner=Owner.QUOTA, params={"resource_group": name, "short": short})
-        return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
-    if name in room.kept:
-        reason = Reason(code="QUEUED_BEHIND", params={"resource_group": name, "run": room.kept[name]})
-        return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
-    room.quota_used[name] = used + run.demand.resources
-    because = f"Resource group {name} has room for a cluster of its own."
-    told = _decision(run, now, chosen=OWN_CLUSTER, because=because)
-    return Start(run=run, cluster_id=None, cluster=None, decision=told)
-
-
-def _place_on_cluster(run: WaitingRun, room: _Room, now: datetime) -> Start | Wait | GiveUp:
-    view = room.snapshot.clusters.get(run.cluster_id or "")
-    if view is None or view.state is ClusterState.DELETING:
-        return GiveUp(
-            run=run,
-            end=End(end_class=EndClass.LOST, code=EndCode.CLUSTER_DELETED, params={"cluster": run.cluster}),
+    def plan(self) -> AdmissionPlan:
+        lines = lines_of(self._able(), self._world)
+        self._admit(lines)
+        for line in lines:
+            self._tell(line)
+        return AdmissionPlan(
+            starts=tuple(self._starts),
+            waiting=tuple(sorted(self._waiting, key=lambda one: (one.runs[0].enqueued_at, one.runs[0].id))),
+            give_ups=tuple(sorted(self._give_ups, key=lambda one: (one.run.enqueued_at, one.run.id))),
+            next_look_s=self._next_look_s,
         )
-    reason = cluster_unready(view) or match_cluster(view, run.demand) or room.lacks(view, run.demand)
-    if reason is None:
-        room.take(view, run.demand)
-        told = _decision(run, now, chosen=view.name, because=f"{view.name} is the job's cluster and has room.")
-        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=told)
-    if reason.code in {"HEAD_BUSY", "QUEUED_BEHIND"}:
-        room.kept.setdefault(view.id, run.id)
-    return Wait(run=run, reason=reason, decision=_decision(run, now, reason=reason))
 
+    def _able(self) -> Iterator[WaitingRun]:
+        """All but those who give up or stay back: these keep their place and neither block others nor are held for."""
+        for run in self._snapshot.runs:
+            if self._is_too_old(run):
+                continue
+            if run.is_releasing or (run.not_before is not None and run.not_before > self._now):
+                self._look_at(run.not_before)
+                self._wait([run], backing_off(run))
+            else:
+                yield run
 
-def _place_in_group(
-    run: WaitingRun, room: _Room, by_name: Mapping[str, ClusterView], now: datetime
-) -> Start | Wait | GiveUp:
-    name = run.cluster_group or ""
-    group = room.snapshot.groups.get(name)
-    if group is None:
-        return _gone(run, "cluster_group", name)
-    members = {member.cluster: by_name[member.cluster] for member in group.members if member.cluster in by_name}
-    lacks = {name: room.lacks(view, run.demand) for name, view in members.items()}
-    decision: Decision = choose_member(group, members, run.demand, lacks, now)
-    told = {"run": run.id, **decision.to_json()}
-    if decision.chosen is not None:
-        view = members[decision.chosen]
-        room.take(view, run.demand)
-        timeout_s = group.policy.lost_timeout_s
-        return Start(run=run, cluster_id=view.id, cluster=view.name, decision=told, lost_timeout_s=timeout_s)
-    for candidate in decision.candidates:
-        if candidate.eligible:
-            room.kept.setdefault(members[candidate.cluster].id, run.id)
-    assert decision.waiting is not None  # noqa: S101 - a decision either chooses or says what it waits for
-    return Wait(run=run, reason=decision.waiting, decision=told)
+    def _is_too_old(self, run: WaitingRun) -> bool:
+        max_wait_s = run.max_wait_s
+        if max_wait_s is None and run.cluster_group is not None:  # its own (or its job's), else its group's (A36)
+            group = self._snapshot.groups.get(run.cluster_group)
+            max_wait_s = group.policy.max_wait_s if group else None
+        if max_wait_s is None:
+            return False
+        deadline = (run.waiting_since or run.enqueued_at) + timedelta(seconds=max_wait_s)
+        if deadline > self._now:
+            self._look_at(deadline)
+            return False
+        params = {"max_wait_s": max_wait_s, "waited_for": run.condition.code if run.condition else None}
+        end = End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_WAIT, params=params)
+        self._give_ups.append(GiveUp(run=run, end=end))
+        return True
 
+    def _admit(self, lines: Iterable[Line]) -> None:
+        """Whoever is first of all lines is next."""
+        heap: list[tuple[OrderKey, Line, Target]] = []
+        for line in lines:
+            if isinstance(line.target, End):
+                self._give_ups += [GiveUp(run=run, end=line.target) for run in line.runs]
+            else:
+                heap.append((line.key(self._now), line, line.target))
+        heap.sort()
+        for _, line, target in heap:
+            self._keep_holding(line, target)
+        while heap:
+            _, line, target = heappop(heap)
+            if self._admit_first(line, target):
+                heappush(heap, (line.key(self._now), line, target))
 
-def cluster_unready(view: ClusterView) -> Reason | None:
-    """Why this cluster takes no work at all now."""
-    if view.state is not ClusterState.RUNNING:
-        not_running = {"cluster": view.name, "state": str(view.state)}
-        return Reason(code="CLUSTER_NOT_RUNNING", owner=Owner.USER, params=not_running)
-    if view.health is not HealthStatus.HEALTHY:
-        failure = view.health_failure.code if view.health_failure else None
-        params = {"cluster": view.name, "health": str(view.health), "failure": failure}
-        return Reason(code="CLUSTER_UNHEALTHY", owner=Owner.PLATFORM, params=params)
-    if view.cordoned:
-        return Reason(code="CLUSTER_CORDONED", owner=Owner.USER, params={"cluster": view.name})
-    return None
+    def _admit_first(self, line: Line, target: Target) -> bool:
+        """Start the first run of the line if it can; whether another of the line may start after that."""
+        run = line.first
+        found = target.place(run)
+        if isinstance(found, Placed):
+            self._start(run, found)
+            line.at += 1
+            return not line.is_over
+        line.stuck = found
+        self._hold(line, run, found)
+        return found.fits and line.pass_over()
 
+    def _start(self, run: WaitingRun, placed: Placed) -> None:
+        placed.room.take(placed.grant, run, self._now)
+        if self._is_held_for(run):
+            self._kept.pop(run.queue).hold = None
+        placement = placed.grant.placement
+        start = Start(
+            run=run,
+            cluster_id=placed.view.id if placed.view else None,
+            cluster=placed.view.name if placed.view else None,
+            decision={"run": run.id, **placed.record},
+            lost_timeout_s=LOST_TIMEOUT_S if placed.lost_timeout_s is None else placed.lost_timeout_s,
+            amount=placed.grant.amount,
+            placement=placement.nodes if placement else {},
+        )
+        self._starts.append(start)
 
-def _gone(run: WaitingRun, kind: str, name: str) -> GiveUp:
-    params = {"kind": kind, "name": name}
-    return GiveUp(run=run, end=End(end_class=EndClass.PLACEMENT, code=EndCode.TARGET_DELETED, params=params))
+    def _keep_holding(self, line: Line, target: Target) -> None:
+        """What was held for a run when it was last looked at is so before anybody starts: until it does itself."""
+        run, entitled_from = line.first, line.entitled_from()
+        if run.held_on is None or entitled_from is None or run.queue in self._kept:
+            return
+        found = target.kept(run.held_on)
+        if found is not None and found[0].hold is None:
+            self._keep(found[0], hold_for(run.id, *found, self._now), run)
 
+    def _hold(self, line: Line, run: WaitingRun, stuck: Stuck) -> None:
+        """On the target where it is projected to start first; where nobody can tell, on the first that it could get."""
+        if run.queue in self._kept and not self._is_held_for(run):
+            return
+        entitled_from = line.entitled_from() if stuck.rooms else None
+        if entitled_from is None or entitled_from > self._now:
+            self._look_at(entitled_from)
+            return
+        able = [one for one in stuck.rooms if one[0].hold is None or one[0].hold.run == run.id]
+        holds = [(room.hold or hold_for(run.id, room, ask, self._now), room, name) for room, ask, name in able]
+        if not holds:
+            return
+        hold, room, name = min(holds, key=lambda one: (one[0].start is None, one[0].start or self._now))
+        self._keep(room, hold, run)
+        line.held_for = run
+        reason = replace(stuck.reason, params={**stuck.reason.params, HELD_ON: name})
+        self._wait([run], reason, stuck.record, hold.start)
 
-def _decision(
-    run: WaitingRun,
-    now: datetime,
-    *,
-    chosen: str | None = None,
-    because: str | None = None,
-    reason: Reason | None = None,
-) -> dict[str, Any]:
-    """The record of policy.md §6 for the modes in which there is nothing to choose from."""
-    return {
-        "run": run.id,
-        "evaluated_at": instant(now),
-        "outcome": "dispatched" if chosen else "waiting",
-        "chosen": chosen,
-        "because": because,
-        "reason": None if reason is None else {"code": reason.code, "params": reason.params},
-        "candidates": [],
-    }
+    def _keep(self, room: Room, hold: Hold, run: WaitingRun) -> None:
+        before = self._kept.get(run.queue)
+        if before is not None:
+            before.hold = None
+        room.hold = hold
+        self._kept[run.queue] = room
+
+    def _is_held_for(self, run: WaitingRun) -> bool:
+        room = self._kept.get(run.queue)
+        return room is not None and room.hold is not None and room.hold.run == run.id
+
+    def _tell(self, line: Line) -> None:
+        left = [run for run in line.left if run is not line.held_for]
+        if line.stuck is not None and left:
+            self._wait(left, line.stuck.reason, line.stuck.record)
+
+    def _wait(
+        self,
+        runs: Iterable[WaitingRun],
+        reason: Reason,
+        told: Mapping[str, Any] | None = None,
+        predicted_start: datetime | None = None,
+    ) -> None:
+        told = {**(told or record(self._now)), "reason": {"code": reason.code, "params": reason.params}}
+        self._waiting.append(Waiting(runs=tuple(runs), reason=reason, record=told, predicted_start=predicted_start))
+
+    def _look_at(self, instant: datetime | None) -> None:
+        if instant is not None:
+            self._next_look_s = min(self._next_look_s, max(0.0, (instant - self._now).total_seconds()))

@@ -1,9 +1,11 @@
 """The seam to a cluster's Jobs API and to the node agents that serve logs."""
 
+import ipaddress
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from cluster_groups.model.cluster import Endpoint
 
@@ -70,6 +72,22 @@ class RequestRefused(GatewayError):
         self.text = text
 
 
+def agent_address(told: str | None) -> str | None:
+    """Only what looks like a node agent's: any job can write into its cluster's records, and Muster fetches there."""
+    if told is None:
+        return None
+    try:
+        parts = urlsplit(told)
+        ip = ipaddress.ip_address(parts.hostname or "")
+        port = parts.port
+    except ValueError:
+        return None
+    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or port is None or parts.scheme != "http":
+        return None
+    host = f"[{ip}]" if ip.version == 6 else str(ip)
+    return f"http://{host}:{port}"
+
+
 class JobGateway(Protocol):
     """Every call raises ClusterUnreachable or RequestRefused and nothing else."""
 
@@ -90,7 +108,7 @@ class JobGateway(Protocol):
         ...
 
     async def forget(self, endpoint: Endpoint, submission_id: str) -> None:
-        """Delete Ray's own record of a job that is over."""
+        """Delete Ray's own record of a job that is over; refused while it is not. Unknown is fine."""
         ...
 
     async def read_log(

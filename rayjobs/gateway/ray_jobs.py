@@ -5,16 +5,22 @@ exists"; a GET of a package pins it for 600 s; an agent serves the session's log
 """
 
 import asyncio
-import ipaddress
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
 from cluster_groups.model.cluster import Endpoint
-from rayjobs.gateway.base import ClusterUnreachable, Delivery, RayJob, RayStatus, RequestRefused, Submission
+from rayjobs.gateway.base import (
+    ClusterUnreachable,
+    Delivery,
+    RayJob,
+    RayStatus,
+    RequestRefused,
+    Submission,
+    agent_address,
+)
 
 ANSWER_S, SUBMIT_S, UPLOAD_S = 10.0, 30.0, 300.0
 """Bounds of a whole call; httpx itself bounds only each wait for bytes."""
@@ -125,21 +131,5 @@ def _ray_job(body: Mapping[str, Any]) -> RayJob:
         message=body.get("message"),
         error_type=body.get("error_type"),
         exit_code=body.get("driver_exit_code"),
-        driver_address=_agent_address(body.get("driver_agent_http_address")),
+        driver_address=agent_address(body.get("driver_agent_http_address")),
     )
-
-
-def _agent_address(told: str | None) -> str | None:
-    """Only what looks like a node agent's: any job can write into its cluster's records, and Muster fetches there."""
-    if told is None:
-        return None
-    parts = urlsplit(told)
-    try:
-        ip = ipaddress.ip_address(parts.hostname or "")
-        port = parts.port
-    except ValueError:
-        return None
-    if ip.is_link_local or ip.is_multicast or ip.is_unspecified or port is None or parts.scheme != "http":
-        return None
-    host = f"[{ip}]" if ip.version == 6 else str(ip)
-    return f"http://{host}:{port}"

@@ -1,10 +1,17 @@
 """Pure: what Ray says of a job → why the attempt is over. Error types as in ray-jobs docs, `JobErrorType`."""
 
 import signal
+from dataclasses import dataclass
 
 from rayjobs.gateway.base import RayJob, RayStatus
 from rayjobs.model.run import End, EndClass, EndCode
-from rayjobs.runner.spec import EXIT_GUARD_LOST, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED
+from rayjobs.runner.spec import (
+    EXIT_GANG_TIMEOUT,
+    EXIT_GUARD_LOST,
+    EXIT_MAX_RUNTIME,
+    EXIT_RUNNER_FAILED,
+    EXIT_TASK_LOST,
+)
 
 MAX_MESSAGE = 4000
 
@@ -19,7 +26,15 @@ _BY_ERROR_TYPE = {
 }
 
 
-def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool) -> End | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GangSight:
+    """What else is known of a gang's end: its runner's word, and whether its tasks ever had their places."""
+
+    verdict: End | None
+    was_placed: bool
+
+
+def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool, gang: GangSight | None = None) -> End | None:
     """None while it is not over.
 
     `stop_code` says what a STOPPED is due to, when Muster asked for the stop. `time_is_up` tells the runner's own
@@ -27,14 +42,46 @@ def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool) -> En
     """
     if job.status in {RayStatus.PENDING, RayStatus.RUNNING}:
         return None
+    verdict = gang.verdict if gang else None
     if job.status is RayStatus.SUCCEEDED:
+        if verdict is not None and verdict.end_class is EndClass.COMPLETED:
+            return verdict
         return End(end_class=EndClass.COMPLETED, code=EndCode.ALL_TASKS_DONE, exit_code=0)
     if job.status is RayStatus.STOPPED:
         return End(end_class=EndClass.STOPPED, code=stop_code or EndCode.STOPPED_OUTSIDE)
     known = _BY_ERROR_TYPE.get(job.error_type or "")
     if known is not None:
         return End(end_class=known[0], code=known[1], params={"message": (job.message or "")[-MAX_MESSAGE:]})
+    if gang is not None and stop_code is None:
+        said = _judge_gang(job, gang, time_is_up=time_is_up)
+        if said is not None:
+            return said
     return _judge_exit(job, stop_code, time_is_up=time_is_up)
+
+
+def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool) -> End | None:
+    """By the runner's verdict where it goes with its exit code; without one by that code, less what it cannot mean.
+
+    The user's code could write a verdict, and a task may exit with any number, so neither alone is believed.
+    """
+    code, verdict = job.exit_code, gang.verdict
+    possible = {
+        EndClass.USER: True,
+        EndClass.LOST: code == EXIT_TASK_LOST,
+        EndClass.PLACEMENT: code == EXIT_GANG_TIMEOUT and not gang.was_placed,
+        EndClass.TIMEOUT: code == EXIT_MAX_RUNTIME and time_is_up,
+        EndClass.ENVIRONMENT: code == EXIT_RUNNER_FAILED,
+        EndClass.PLATFORM: code in {EXIT_GUARD_LOST, EXIT_RUNNER_FAILED},
+    }
+    if code is None:
+        return None
+    if verdict is not None and possible.get(verdict.end_class, False):
+        return verdict
+    if code == EXIT_GANG_TIMEOUT and not gang.was_placed:
+        return End(end_class=EndClass.PLACEMENT, code=EndCode.GANG_TIMEOUT, exit_code=code)
+    if code == EXIT_TASK_LOST:
+        return End(end_class=EndClass.LOST, code=EndCode.NODE_LOST, exit_code=code)
+    return None
 
 
 def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool) -> End:

@@ -112,6 +112,9 @@ class End:
     code: EndCode
     exit_code: int | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    task_group: str | None = None
+    """Of a gang: the task whose end decided it."""
+    task: int | None = None
 
     @property
     def run_state(self) -> RunState:
@@ -159,6 +162,22 @@ ATTEMPT_TRANSITIONS: Transitions[AttemptState] = {
 }
 
 
+class TaskState(StrEnum):
+    """Of one task of a gang."""
+
+    WAITING = "WAITING"
+    """Without a place, or not started there."""
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    """By its own exit code or a signal, or its node went away."""
+    STOPPED = "STOPPED"
+    """Because the run was over (A9), or lost: how it would have ended nobody knows."""
+
+
+TASK_ENDS = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.STOPPED})
+
+
 def submission_id(run_id: str, epoch: int) -> str:
     """The attempt's name on Ray, derived so that it is the same after any restart (design.md §1)."""
     return f"{run_id}-a{epoch}"
@@ -177,3 +196,5 @@ class Condition:
     owner: str
     params: Mapping[str, Any]
     since: datetime
+    predicted_start: datetime | None = None
+    """Where it can be known: all that it depends on have declared their limits."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from kernel.db import guarded_update, guarded_updates, insert_last
 from kernel.errors import Conflict
 from kernel.events import record
 from kernel.loop import Hints, Reconciler, Superseded
+from kernel.reasons import Reason
 from kernel.states import move
 from rayjobs import run_store
 from rayjobs.decide.admit import AdmissionPlan, GiveUp, Start, Wait, plan_admission
@@ -30,9 +32,12 @@ from rayjobs.model.run import (
 from rayjobs.run_service import ATTEMPT_LOOP, RUN_NEWS
 from rayjobs.snapshot import AdmissionSnapshot, WaitingRun
 from rayjobs.tables import AttemptRow, DecisionRow, JobRevisionRow, RunRow
+from rayjobs.usage_rows import open_usage
 
 LOOK_EVERY_S = 15.0
 """Nothing has to change for a plan to change: windows open, waits run out (policy.md §2)."""
+WORTH_TELLING_S = 5.0
+"""By how much a predicted start has to move."""
 
 
 class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
@@ -70,8 +75,8 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
 
     async def apply(self, session: AsyncSession, plan: AdmissionPlan, outcome: None, now: datetime) -> None:
         del outcome
-        for start in plan.starts:
-            await self._start(session, start, now)
+        started = [attempt for start in plan.starts if (attempt := await self._start(session, start, now))]
+        await open_usage(session, started)
         await self._wait(session, [wait for wait in plan.waits if _is_news(wait)], now)
         for give_up in plan.give_ups:
             await self._give_up(session, give_up, now)
@@ -80,27 +85,34 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         del outcome
         return min(LOOK_EVERY_S, plan.next_look_s) if plan.waits else None
 
-    async def _start(self, session: AsyncSession, start: Start, now: datetime) -> None:
-        state = move(RUN_TRANSITIONS, start.run.state, RunState.STARTING)
-        values: dict[str, Any] = {"state": state, "condition": None, "allocated_at": now, "epoch": 1}
+    async def _start(self, session: AsyncSession, start: Start, now: datetime) -> AttemptRow | None:
+        """None: somebody was faster."""
+        state, epoch = move(RUN_TRANSITIONS, start.run.state, RunState.STARTING), start.run.epoch + 1
+        # What a driver asks for is its own from here on; a gang's and a cluster's places have yet to be there (R8).
+        allocated_at = now if start.cluster_id is not None and not start.run.demand.bundles else None
+        values: dict[str, Any] = {"state": state, "condition": None, "not_before": None, "epoch": epoch}
         if start.cluster_id is not None:
             values |= {"cluster": start.cluster, "cluster_id": start.cluster_id}
-        if not await guarded_update(session, RunRow, start.run.id, start.run.version, **values):
-            return
+        if not await guarded_update(
+            session, RunRow, start.run.id, start.run.version, **values, allocated_at=allocated_at
+        ):
+            return None
         cluster_id, cluster, first = start.cluster_id, start.cluster, AttemptState.POSTING
         if cluster_id is None:
             made = await self._make_cluster(session, start.run.id)
             cluster_id, cluster, first = made.id, made.name, AttemptState.CLUSTER
         attempt = AttemptRow(
-            id=submission_id(start.run.id, 1),
+            id=submission_id(start.run.id, epoch),
             run_id=start.run.id,
-            epoch=1,
+            epoch=epoch,
             cluster_id=cluster_id,
             cluster=cluster,
-            demand=run_store.demand_to_json(start.run.demand),
+            demand=run_store.demand_to_json(replace(start.run.demand, resources=start.amount)),
+            placement={node: run_store.resources_to_json(amount) for node, amount in start.placement.items()},
             state=first,
             state_since=now,
             created_at=now,
+            allocated_at=allocated_at,
             lost_timeout_s=start.lost_timeout_s,
             posted_at=None if first is AttemptState.CLUSTER else now,
         )
@@ -109,6 +121,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         _keep_decision(session, start.run, start.decision, now)
         self._hints.send(session, RUN_NEWS, start.run.id)
         self._hints.send(session, ATTEMPT_LOOP, attempt.id)
+        return attempt
 
     async def _make_cluster(self, session: AsyncSession, run_id: str) -> Cluster:
         run = await session.get_one(RunRow, run_id, populate_existing=True)
@@ -141,6 +154,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
         self._hints.send(session, RUN_NEWS, run.id)
         if _begins(wait):
             record(session, run.id, "WAITING", at=now, code=reason.code, params=dict(reason.params))
+        if _begins(wait) or _members(run.condition) != _members(reason):
             _keep_decision(session, run, wait.decision, now)
 
     async def _give_up(self, session: AsyncSession, give_up: GiveUp, now: datetime) -> None:
@@ -160,21 +174,39 @@ def _condition(wait: Wait, now: datetime) -> Condition:
     """It waits since it began to wait for this."""
     known, reason = wait.run.condition, wait.reason
     since = known.since if known is not None and known.code == reason.code else now
-    return Condition(code=reason.code, owner=reason.owner, params=reason.params, since=since)
+    return Condition(
+        code=reason.code,
+        owner=reason.owner,
+        params=reason.params,
+        since=since,
+        predicted_start=wait.predicted_start,
+    )
 
 
 def _begins(wait: Wait) -> bool:
     return wait.run.condition is None or wait.run.condition.code != wait.reason.code
 
 
+def _members(why: Condition | Reason | None) -> object:
+    """What each member of a group was passed over for: the decision that is shown beside it must not be older."""
+    return why.params.get("members") if why else None
+
+
 def _is_news(wait: Wait) -> bool:
     """Only what tells people something new is written: not that the queue before a run has moved."""
     known = wait.run.condition
-    if wait.run.state is RunState.SUBMITTED or known is None or _begins(wait):
+    if wait.run.state is RunState.SUBMITTED or known is None or _begins(wait) or _is_predicted_anew(known, wait):
         return True
     moving = {"drivers", "limit", "run"}
     before = {key: value for key, value in known.params.items() if key not in moving}
     return before != {key: value for key, value in wait.reason.params.items() if key not in moving}
+
+
+def _is_predicted_anew(known: Condition, wait: Wait) -> bool:
+    before, after = known.predicted_start, wait.predicted_start
+    if before is None or after is None:
+        return before is not after
+    return abs((after - before).total_seconds()) >= WORTH_TELLING_S
 
 
 def _keep_decision(session: AsyncSession, run: WaitingRun, decision: Mapping[str, Any], now: datetime) -> None:

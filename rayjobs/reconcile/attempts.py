@@ -1,6 +1,6 @@
 """The loop that takes each attempt through its life: decide_attempt → act on its cluster → advance → store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,17 +14,32 @@ from kernel.db import guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
 from kernel.loop import Hints, Reconciler, Superseded
-from kernel.states import move
-from rayjobs import attempt_store, run_store
-from rayjobs.decide.attempt import Action, Change, Do, Problem, Seen, advance, decide_attempt, pause_s
+from rayjobs import attempt_store, task_store
+from rayjobs.attempt_logs import NODE_GONE, AttemptLogs, Place
+from rayjobs.decide.attempt import (
+    COLLECT_PATIENCE_S,
+    Action,
+    Change,
+    Do,
+    Problem,
+    Seen,
+    decide_attempt,
+    failed_submit,
+    pause_s,
+)
+from rayjobs.decide.attempt_outcome import advance
+from rayjobs.decide.retry import Backoff
 from rayjobs.fleet import Fleet
-from rayjobs.gateway.base import ClusterUnreachable, JobGateway, RayStatus, RequestRefused
-from rayjobs.logs import LogKeeper, Source, driver_log
-from rayjobs.model.run import ATTEMPT_TRANSITIONS, RUN_TRANSITIONS, AttemptState, EndClass, RunState
+from rayjobs.gateway.base import ClusterUnreachable, JobGateway, RequestRefused
+from rayjobs.model.run import AttemptState, EndClass, RunState
+from rayjobs.reconcile.attempt_rows import attempt_columns, run_columns, usage_columns
+from rayjobs.reconcile.gang import read_news, store_news
+from rayjobs.reconcile.logs import GROWING
 from rayjobs.run_service import ATTEMPT_LOOP, LOG_LOOP, RUN_NEWS
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.submission import PackageGone, Packages, prepare
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
+from rayjobs.usage_rows import write_usage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +56,20 @@ class AttemptPlan:
 class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
     name = ATTEMPT_LOOP
     concurrency = 64
+    applies_together = True
+    pace = 6.0
+    """Looks at young attempts were most of what a burst of runs cost; a head that starts several is in no hurry."""
 
-    def __init__(self, gateway: JobGateway, fleet: Fleet, packages: Packages, logs: LogKeeper, hints: Hints) -> None:
+    def __init__(  # noqa: PLR0917 - what it works with, each of its own type
+        self,
+        gateway: JobGateway,
+        fleet: Fleet,
+        packages: Packages,
+        logs: AttemptLogs,
+        hints: Hints,
+        backoff: Backoff,
+    ) -> None:
+        self._backoff = backoff
         self._gateway = gateway
         self._fleet = fleet
         self._packages = packages
@@ -53,7 +80,10 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED)))
 
     async def load(self, session: AsyncSession, key: str) -> AttemptSnapshot | None:
-        return await attempt_store.load(session, key, self._fleet.view)
+        return (await self.load_many(session, [key])).get(key)
+
+    async def load_many(self, session: AsyncSession, keys: Sequence[str]) -> Mapping[str, AttemptSnapshot]:
+        return await attempt_store.load(session, keys, self._fleet.view)
 
     def decide(self, snapshot: AttemptSnapshot, now: datetime) -> AttemptPlan | None:
         action = decide_attempt(snapshot.view, now)
@@ -63,7 +93,9 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
 
     async def act(self, plan: AttemptPlan) -> Change:
         seen = await self._carry_out(plan)
-        change = advance(plan.view, plan.action, seen, plan.now)
+        change = advance(plan.view, plan.action, seen, plan.now, self._backoff)
+        if why := failed_submit(plan.action, seen, change):
+            self._fleet.submits.note(plan.view.cluster_id, plan.view.id, why)
         if change.close_log is not None or _nothing_was_written(change):
             await self._close_log(plan.view, change)
         return change
@@ -74,17 +106,18 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
 
     async def apply(self, session: AsyncSession, plan: AttemptPlan, outcome: Change, now: datetime) -> None:
         view = plan.view
-        values = _attempt_values(view, outcome, now)
-        if not await guarded_update(session, AttemptRow, view.id, view.version, **values):
+        columns = attempt_columns(view, outcome, now)
+        if outcome.news is not None:
+            columns |= await store_news(session, view, outcome.news, now)
+        if not await guarded_update(session, AttemptRow, view.id, view.version, **columns):
             raise Superseded
         await self._apply_to_run(session, view, outcome, now)
+        await write_usage(session, view.id, **usage_columns(view, outcome, now))
+        if outcome.end is not None and view.is_gang:
+            await task_store.settle(session, view.id, now)
         if outcome.delete_cluster:
             await self._fleet.release(session, view.cluster_id)
-        if outcome.state in {AttemptState.RUNNING, AttemptState.STOPPING}:
-            self._hints.send(session, LOG_LOOP, view.id)
-        if outcome.end is not None or outcome.state is AttemptState.RUNNING:
-            self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
-        self._hints.send(session, RUN_NEWS, view.run_id)
+        self._hint(session, view, outcome)
 
     def again_s(self, plan: AttemptPlan, outcome: Change) -> float | None:
         return pause_s(plan.view, plan.action, outcome, plan.now)
@@ -110,12 +143,12 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         if plan.action.do is Do.POST:
             await self._post(plan, endpoint)
         elif plan.action.do is Do.LOOK:
-            return Seen(job=await self._gateway.look(endpoint, view.id))
+            return await self._look(plan, endpoint)
         elif plan.action.do is Do.STOP:
             await self._gateway.stop(endpoint, view.id)
-            return Seen(job=await self._gateway.look(endpoint, view.id))
+            return await self._look(plan, endpoint)
         elif plan.action.do is Do.COLLECT:
-            return Seen(done=await self._collect(view, endpoint))
+            return Seen(done=await self._collect(plan, endpoint))
         else:
             return Seen(done=await self._clear(view, endpoint))
         return Seen(done=True)
@@ -126,7 +159,15 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             await self._gateway.deliver(endpoint, delivery)
         await self._gateway.submit(endpoint, submission)
 
-    async def _collect(self, view: AttemptView, endpoint: Endpoint) -> bool:
+    async def _look(self, plan: AttemptPlan, endpoint: Endpoint) -> Seen:
+        view = plan.view
+        job = await self._gateway.look(endpoint, view.id)
+        if job is None or not view.is_gang:
+            return Seen(job=job)
+        return Seen(job=job, news=await read_news(self._gateway, endpoint, view, job, plan.now))
+
+    async def _collect(self, plan: AttemptPlan, endpoint: Endpoint) -> bool:
+        view = plan.view
         if view.driver_address is None:  # it ended between two looks; the address is still in Ray's record
             job = await self._gateway.look(endpoint, view.id)
             address = job.driver_address if job else None
@@ -135,18 +176,22 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         if address is None:
             await self._close_log(view, Change(end=view.end))
             return True
-        source = Source(attempt_id=view.id, endpoint=endpoint, agent_address=address, path=driver_log(view.id))
-        return (await self._logs.copy(source, is_over=True)).complete
+        nodes = (view.cluster.nodes if view.cluster else ()) if view.is_gang else None
+        place = Place(attempt_id=view.id, endpoint=endpoint, driver_address=address, nodes=nodes)
+        logs = await self._logs.copy(place, is_over=True)
+        waited = (plan.now - view.state_since).total_seconds() > COLLECT_PATIENCE_S
+        if waited and logs.open == logs.silent > 0:
+            await self._logs.close_tasks(view.id, NODE_GONE)
+            return True
+        return logs.open == 0
 
     async def _clear(self, view: AttemptView, endpoint: Endpoint) -> bool:
         """On a cluster that stays: nothing of the attempt goes on there, then Ray's own record of it goes."""
-        job = await self._gateway.look(endpoint, view.id)
-        if job is None:
-            return True
-        if job.status in {RayStatus.PENDING, RayStatus.RUNNING}:
+        try:
+            await self._gateway.forget(endpoint, view.id)
+        except RequestRefused:  # it is not over there
             await self._gateway.stop(endpoint, view.id)
             return False
-        await self._gateway.forget(endpoint, view.id)
         return True
 
     async def _close_log(self, view: AttemptView, change: Change) -> None:
@@ -157,58 +202,31 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         await self._logs.close(view.id, text=text, note=change.close_log)
 
     async def _apply_to_run(self, session: AsyncSession, view: AttemptView, change: Change, now: datetime) -> None:
-        values: dict[str, Any] = {}
-        if change.run_state is not None:
-            values |= _run_values(view, change, now)
+        columns = run_columns(view, change, now)
+        if change.again is not None:
+            reason = change.again.reason
+            record(session, view.run_id, "WAITING", at=now, attempt=view.id, code=reason.code, params=reason.params)
+        elif change.run_state is not None:
             told: dict[str, Any] = {"code": change.end.code, "exit_code": change.end.exit_code} if change.end else {}
             record(session, view.run_id, change.run_state, at=now, attempt=view.id, **told)
         if change.lost_since is not None:
-            values["condition"] = {
-                "code": "CLUSTER_LOST", "owner": "platform", "params": {"cluster": view.cluster_name},
-                "since": now.isoformat(),
-            }  # fmt: skip
             record(session, view.run_id, "CLUSTER_LOST", at=now, attempt=view.id)
         if change.found_again:
-            values["condition"] = None
             record(session, view.run_id, "CLUSTER_FOUND", at=now, attempt=view.id)
         if change.state is not None:
             record(session, view.run_id, f"ATTEMPT_{change.state}", at=now, attempt=view.id)
-        if values and not await guarded_update(session, RunRow, view.run_id, view.run_version, **values):
+        if columns and not await guarded_update(session, RunRow, view.run_id, view.run_version, **columns):
             raise Superseded
+
+    def _hint(self, session: AsyncSession, view: AttemptView, change: Change) -> None:
+        if change.state in GROWING:
+            self._hints.send(session, LOG_LOOP, view.id)
+        tries_again = change.state is AttemptState.ENDED and view.run_state is RunState.WAITING
+        if change.end is not None or change.state in {AttemptState.PLACING, AttemptState.RUNNING} or tries_again:
+            self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
+        self._hints.send(session, RUN_NEWS, view.run_id)
 
 
 def _nothing_was_written(change: Change) -> bool:
     """It ended without ever having been on the cluster, so there is no log to collect."""
     return change.state is AttemptState.RELEASING and change.end is not None
-
-
-def _attempt_values(view: AttemptView, change: Change, now: datetime) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    if change.state is not None:
-        values["state"] = move(ATTEMPT_TRANSITIONS, view.state, change.state)
-        values["state_since"] = now
-    if change.posted or change.state is AttemptState.POSTING:
-        values["posted_at"] = now
-    if change.run_state is RunState.RUNNING:
-        values["started_at"] = now
-    if change.state is AttemptState.ENDED:
-        values["ended_at"] = now
-    if change.end is not None:
-        values["end"] = run_store.end_to_json(change.end)
-    if change.lost_since is not None or change.found_again:
-        values["lost_since"] = change.lost_since
-    if change.driver_address is not None:
-        values["driver_address"] = change.driver_address
-    return values
-
-
-def _run_values(view: AttemptView, change: Change, now: datetime) -> dict[str, Any]:
-    assert change.run_state is not None  # noqa: S101 - the caller looked
-    values: dict[str, Any] = {"state": move(RUN_TRANSITIONS, view.run_state, change.run_state)}
-    if change.run_state is RunState.RUNNING:
-        values["started_at"] = now
-    if change.end is not None:
-        if view.started_at is None and change.end.exit_code is not None:
-            values["started_at"] = view.posted_at  # it was over before a look found it running
-        values |= {"end": run_store.end_to_json(change.end), "ended_at": now, "condition": None}
-    return values

@@ -7,17 +7,20 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.model.cluster import Node
 from kernel.loop import Reconciler
+from rayjobs.attempt_logs import AttemptLogs, Gathered, Place
 from rayjobs.fleet import Fleet
 from rayjobs.gateway.base import GatewayError
-from rayjobs.logs import LogKeeper, Source, driver_log
 from rayjobs.model.run import AttemptState
 from rayjobs.run_service import LOG_LOOP
-from rayjobs.tables import IS_NOT_ENDED, AttemptRow
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
 
-GROWING = frozenset({AttemptState.RUNNING, AttemptState.STOPPING})
+GROWING = frozenset({AttemptState.PLACING, AttemptState.RUNNING, AttemptState.STOPPING})
 BUSY_S = 0.5
 QUIET_S = 3.0
+EACH_S = 0.02
+"""Logs of a large gang are looked at less often, so that its tasks do not take all there is of time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +28,15 @@ class Growing:
     attempt_id: str
     cluster_id: str
     agent_address: str
+    nodes: Sequence[Node] | None
+    """Of a gang's cluster."""
 
 
-class LogReconciler(Reconciler[Growing, Growing, bool]):
-    """The outcome says whether there was anything new."""
-
+class LogReconciler(Reconciler[Growing, Growing, Gathered]):
     name = LOG_LOOP
     concurrency = 16
 
-    def __init__(self, fleet: Fleet, logs: LogKeeper) -> None:
+    def __init__(self, fleet: Fleet, logs: AttemptLogs) -> None:
         self._fleet = fleet
         self._logs = logs
 
@@ -41,38 +44,43 @@ class LogReconciler(Reconciler[Growing, Growing, bool]):
         return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED, AttemptRow.state.in_(GROWING))))
 
     async def load(self, session: AsyncSession, key: str) -> Growing | None:
-        row = await session.get(AttemptRow, key)
+        columns = (AttemptRow.id, AttemptRow.state, AttemptRow.cluster_id, AttemptRow.driver_address)
+        statement = select(*columns, RunRow.task_groups).join(RunRow, RunRow.id == AttemptRow.run_id)
+        row = (await session.execute(statement.where(AttemptRow.id == key))).one_or_none()
         if row is None or row.state not in GROWING or row.driver_address is None:
             return None
-        return Growing(attempt_id=row.id, cluster_id=row.cluster_id, agent_address=row.driver_address)
+        cluster = await self._fleet.view(session, row.cluster_id) if row.task_groups else None
+        return Growing(
+            attempt_id=row.id,
+            cluster_id=row.cluster_id,
+            agent_address=row.driver_address,
+            nodes=cluster.nodes if cluster else None,
+        )
 
     def decide(self, snapshot: Growing, now: datetime) -> Growing:
         del now
         return snapshot
 
-    async def act(self, plan: Growing) -> bool:
+    async def act(self, plan: Growing) -> Gathered:
         endpoint = await self._fleet.endpoint(plan.cluster_id)
         if endpoint is None:
-            return False
-        source = Source(
-            attempt_id=plan.attempt_id,
-            endpoint=endpoint,
-            agent_address=plan.agent_address,
-            path=driver_log(plan.attempt_id),
+            return Gathered()
+        place = Place(
+            attempt_id=plan.attempt_id, endpoint=endpoint, driver_address=plan.agent_address, nodes=plan.nodes
         )
         try:
-            return (await self._logs.copy(source, is_over=False)).new_bytes > 0
+            return await self._logs.copy(place, is_over=False)
         except GatewayError:
-            return False  # whether the cluster is lost is for the attempts loop to say
+            return Gathered()  # whether the cluster is lost is for the attempts loop to say
 
-    def changes(self, plan: Growing, outcome: bool) -> bool:  # noqa: FBT001 - the outcome of this loop is a yes or no
+    def changes(self, plan: Growing, outcome: Gathered) -> bool:
         """The keeper stores what it copied itself."""
         del plan, outcome
         return False
 
-    async def apply(self, session: AsyncSession, plan: Growing, outcome: bool, now: datetime) -> None:  # noqa: FBT001
+    async def apply(self, session: AsyncSession, plan: Growing, outcome: Gathered, now: datetime) -> None:
         raise NotImplementedError
 
-    def again_s(self, plan: Growing, outcome: bool) -> float | None:  # noqa: FBT001
+    def again_s(self, plan: Growing, outcome: Gathered) -> float | None:
         del plan
-        return BUSY_S if outcome else QUIET_S
+        return max(BUSY_S if outcome.new_bytes else QUIET_S, outcome.open * EACH_S)

@@ -11,6 +11,13 @@ from .spec import OWN_ENV_VARS, RunnerSpec
 
 _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _RAYLET_ADDRESS = b"--node_ip_address="
+_OF_RAYS_WORKERS = ("RAY_JOB_ID", "RAY_RAYLET_PID", "PYTHONBREAKPOINT", "RAY_worker_niceness")
+"""What Ray tells its own worker processes, among which we may be, and no other."""
+_NICENESS = {"RAY_worker_niceness": "0"}
+_SETUP_TRIES = 3
+_SETUP_TIMEOUT_S = 600
+_LONGEST_SETUP_S = 7200
+_SLACK_S = 300
 
 
 def task_variables(
@@ -52,13 +59,39 @@ def bootstrap_text(variables: Mapping[str, str], command: str) -> bytes:
 def process_environment(inherited: Mapping[str, str], home: str) -> dict[str, str]:
     """The inherited environment without the runner, which lives in `home`, and without another job's variables."""
     kept = {name: value for name, value in inherited.items() if not name.startswith("PAI_")}
-    kept.pop("MUSTER_PREVIOUS_CLUSTER", None)
+    for name in ("MUSTER_PREVIOUS_CLUSTER", *OWN_ENV_VARS, *_OF_RAYS_WORKERS):
+        kept.pop(name, None)
     python_path = [folder for folder in kept.pop("PYTHONPATH", home).split(os.pathsep) if folder != home]
     if python_path:
         kept["PYTHONPATH"] = os.pathsep.join(python_path)
     if _JOB_CONFIG in kept:
         kept[_JOB_CONFIG] = _without_runner(kept[_JOB_CONFIG], f"{os.path.basename(home)}.zip")
     return kept
+
+
+def ray_variables(inherited: Mapping[str, str], home: str) -> dict[str, str]:
+    """With these a task's `ray.init()` joins the job's cluster with the job's runtime_env, as a driver of its own.
+
+    Only the runner's is the driver of the submission: hence no `metadata`.
+    """
+    config = json.loads(process_environment(inherited, home)[_JOB_CONFIG])
+    config.pop("metadata", None)
+    return {"RAY_ADDRESS": inherited["RAY_ADDRESS"], _JOB_CONFIG: json.dumps(config), "PYTHONUNBUFFERED": "1"}
+
+
+def actors_job_config(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The job's configuration for the actors of tasks: Ray lets its workers' children wait for everybody else."""
+    config = json.loads(inherited[_JOB_CONFIG])
+    runtime_env = config.get("runtime_env") or {}
+    variables = {**runtime_env.get("env_vars", {}), **_NICENESS}
+    return {_JOB_CONFIG: json.dumps({**config, "runtime_env": {**runtime_env, "env_vars": variables}})}
+
+
+def set_up_bound_s(inherited: Mapping[str, str]) -> float:
+    """How long a node may take for the job's runtime_env before Ray gives up, and somewhat more."""
+    runtime_env = json.loads(inherited[_JOB_CONFIG]).get("runtime_env") or {}
+    timeout_s = float((runtime_env.get("config") or {}).get("setup_timeout_seconds") or _SETUP_TIMEOUT_S)
+    return _SETUP_TRIES * (timeout_s if timeout_s > 0 else _LONGEST_SETUP_S) + _SLACK_S
 
 
 def node_ip() -> str:

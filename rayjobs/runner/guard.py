@@ -6,6 +6,7 @@ becomes its child, so "no child is left" means that nobody is left. It ends the 
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -32,8 +33,21 @@ class Task(NamedTuple):
     log: EventLog
 
 
+class Ended(NamedTuple):
+    """How bash ended, and why the task did: EXITED, STOPPED, MAX_RUNTIME or PARENT_LOST."""
+
+    task_code: int
+    signal: int | None
+    reason: str
+
+    @property
+    def exit_code(self) -> int:
+        """Of a runner whose only task this is."""
+        return EXIT_MAX_RUNTIME if self.reason == "MAX_RUNTIME" else self.task_code
+
+
 class Guard:
-    """The parent's end: ask for a stop, wait for the exit code. Our death, however sudden, stops the task."""
+    """The parent's end: ask for a stop, wait for the end. Our death, however sudden, stops the task."""
 
     def __init__(self, control_fd: int, report_fd: int) -> None:
         self._control_fd = control_fd
@@ -52,14 +66,15 @@ class Guard:
         except BrokenPipeError:  # it is over already
             return
 
-    def wait(self, signals_fd: int) -> int | None:
-        """The exit code when no process is left; None when the guard itself was lost. A signal asks for a stop."""
+    def wait(self, signals_fd: int | None = None) -> Ended | None:
+        """The end when no process is left; None when the guard itself was lost. A signal asks for a stop."""
         poller = select.poll()
-        poller.register(signals_fd, select.POLLIN)
+        if signals_fd is not None:
+            poller.register(signals_fd, select.POLLIN)
         poller.register(self._report_fd, select.POLLIN)
         while self._report.count(b"\n") < 2:
             ready = [fd for fd, _ in poller.poll()]
-            if signals_fd in ready:
+            if signals_fd is not None and signals_fd in ready:
                 os.read(signals_fd, select.PIPE_BUF)
                 self.stop()
             if self._report_fd in ready:
@@ -67,7 +82,7 @@ class Guard:
                 if not news:
                     return None
                 self._report += news
-        return int(self._report.split(b"\n")[1])
+        return Ended(*json.loads(self._report.split(b"\n")[1]))
 
 
 def start_guard(task: Task) -> Guard:
@@ -76,14 +91,15 @@ def start_guard(task: Task) -> Guard:
     report_fd, result_fd = os.pipe()
     between = os.fork()
     if between == 0:
-        _leave(task, parent_fd, result_fd)
+        leave(task, parent_fd, result_fd)
     os.waitpid(between, 0)
     os.close(parent_fd)
     os.close(result_fd)
     return Guard(control_fd, report_fd)
 
 
-def _leave(task: Task, parent_fd: int, result_fd: int) -> NoReturn:
+def leave(task: Task, parent_fd: int, result_fd: int) -> NoReturn:
+    """Fork the guard off and be gone."""
     try:
         os.setsid()
         if os.fork() == 0:
@@ -103,9 +119,9 @@ def _be_guard(task: Task, parent_fd: int, result_fd: int) -> None:
     _let_go()
     os.write(result_fd, b"%d\n" % bash)
     task.log.write("task_started", pid=bash)
-    code = _Watch(task, bash, parent_fd, signals_fd).until_nobody_is_left()
+    ended = _Watch(task, bash, parent_fd, signals_fd).until_nobody_is_left()
     try:
-        os.write(result_fd, b"%d\n" % code)
+        os.write(result_fd, json.dumps(ended).encode() + b"\n")
     except BrokenPipeError:  # the parent is gone; events.jsonl has the code
         return
 
@@ -173,10 +189,11 @@ class _Watch:
         if task.max_runtime_s is not None:
             self._deadlines["MAX_RUNTIME"] = time.monotonic() + task.max_runtime_s
         self._code: int | None = None
+        self._killer: int | None = None
         self._reason = ""
         self._kill_at = 0.0
 
-    def until_nobody_is_left(self) -> int:
+    def until_nobody_is_left(self) -> Ended:
         asked = ""
         while self._reap():
             now = time.monotonic()
@@ -192,9 +209,9 @@ class _Watch:
                 self._kill_at = now + _KILL_AGAIN_S
                 send(signal.SIGKILL, freeze(os.getpid()))
             asked = self._wait(now) or asked
-        code = EXIT_MAX_RUNTIME if self._reason == "MAX_RUNTIME" else self._code or 0
-        self._task.log.write("verdict", exit_code=code, reason=self._reason or "EXITED")
-        return code
+        ended = Ended(self._code or 0, self._killer, self._reason or "EXITED")
+        self._task.log.write("verdict", exit_code=ended.exit_code, reason=ended.reason)
+        return ended
 
     def _reap(self) -> bool:
         """Collect the dead; False when no child is left, and so no descendant."""
@@ -209,9 +226,9 @@ class _Watch:
                 self._note_exit(status)
 
     def _note_exit(self, status: int) -> None:
-        killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        self._code = 128 + killer if killer else os.WEXITSTATUS(status)
-        self._task.log.write("task_ended", pid=self._bash, exit_code=self._code, signal=killer)
+        self._killer = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        self._code = 128 + self._killer if self._killer else os.WEXITSTATUS(status)
+        self._task.log.write("task_ended", pid=self._bash, exit_code=self._code, signal=self._killer)
 
     def _expired(self, now: float) -> str:
         return next((reason for reason, at in self._deadlines.items() if now >= at), "")

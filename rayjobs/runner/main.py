@@ -1,6 +1,6 @@
 """A plain job's entrypoint: write the task's files, run its command under a guard, leave with its exit code.
 
-Ray starts and stops this process; whatever becomes of it, the guard sees to the rest.
+Ray starts and stops this process; whatever becomes of it, the guard sees to the rest. A job of tasks goes on in `gang`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,21 @@ def main(home: str) -> NoReturn:
 
 
 def _run(spec: RunnerSpec, home: str) -> int:
-    signals_fd = signal_pipe(signal.SIGTERM, signal.SIGINT)
     folder = _folder(spec.submission_id)
+    return _run_gang(spec, home, folder) if spec.groups else _run_plain(spec, home, folder)
+
+
+def _run_gang(spec: RunnerSpec, home: str, folder: str) -> int:
+    import site  # noqa: PLC0415 - the entrypoint left it out; it adds where Ray is, and nothing of the user's
+
+    site.main()
+    from .gang import run_gang  # noqa: PLC0415
+
+    return run_gang(spec, home, folder)
+
+
+def _run_plain(spec: RunnerSpec, home: str, folder: str) -> int:
+    signals_fd = signal_pipe(signal.SIGTERM, signal.SIGINT)
     bootstrap = os.path.join(folder, "pai_bootstrap.sh")
     ip = node_ip()
     variables = task_variables(spec, [[ip]], group=0, task=0, host_ip=ip, bootstrap=bootstrap)
@@ -48,9 +61,9 @@ def _run(spec: RunnerSpec, home: str) -> int:
             log=log,
         )
     )
-    code = guard.wait(signals_fd)
-    if code is not None:
-        return code
+    ended = guard.wait(signals_fd)
+    if ended is not None:
+        return ended.exit_code
     log.write("guard_lost")
     print("muster: the guard of this job was killed; ending the job", file=sys.stderr, flush=True)
     sweep(f"{_MARK}={mark}", guard.session)

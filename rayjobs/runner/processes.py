@@ -13,6 +13,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_AGAIN_S = 0.05
+_LOOK_AGAIN_S = 0.001
+_STILL_WITHIN_S = 0.5
+"""Who waits for a disk takes longer to stop, and does not fork meanwhile."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -74,6 +77,7 @@ def freeze(root: int) -> set[int]:
     frozen: set[int] = set()
     while new := set(descendants(root)) - frozen:
         send(signal.SIGSTOP, new)
+        _await_still(new)
         frozen |= new
     return frozen
 
@@ -91,6 +95,17 @@ def sweep(mark: str, session: int | None) -> None:
     while found := [one.pid for one in _processes() if one.session == session or _carries(one.pid, mark)]:
         send(signal.SIGKILL, {*found, *(pid for one in found for pid in descendants(one))})
         time.sleep(_SWEEP_AGAIN_S)
+
+
+def _await_still(pids: Iterable[int]) -> None:
+    """A stop takes effect when a fork under way is done: only then its child is there to be found."""
+    deadline = time.monotonic() + _STILL_WITHIN_S
+    while any(_moves(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _moves(pid: int) -> bool:
+    return _read(pid, "stat").rpartition(b") ")[2][:1] not in (b"T", b"t", b"Z", b"X", b"")
 
 
 def _prctl(option: int, value: object) -> None:

@@ -13,12 +13,13 @@ from api.settings import Settings
 from api.wiring import Services, prepare, wire
 from kernel.actor import SYSTEM_ACTOR, Role
 
+ADMIN_SECRET = "mst_admin-of-these-tests"
 SignIn = Callable[..., Awaitable[httpx.AsyncClient]]
 
 
 @pytest.fixture
 async def services(database_url: str, tmp_path: Path) -> AsyncIterator[Services]:
-    services = wire(Settings(state_dir=tmp_path, database_url=database_url, admin_token="mst_admin"))
+    services = wire(Settings(state_dir=tmp_path, database_url=database_url, admin_token=ADMIN_SECRET))
     await prepare(services)
     yield services
     await services.database.close()
@@ -39,7 +40,7 @@ async def anonymous(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """An administrator's."""
-    async with _client(app, "mst_admin") as client:
+    async with _client(app, ADMIN_SECRET) as client:
         yield client
 
 

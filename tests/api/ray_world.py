@@ -22,7 +22,7 @@ from cluster_groups.model.group import Member
 from kernel.actor import SYSTEM_ACTOR, Role
 from kernel.db import Base
 from rayjobs import job_store
-from rayjobs.logs import LogKeeper, Source
+from rayjobs.logs import LogId, LogKeeper, Source
 from rayjobs.model.job import JobSpec
 from rayjobs.model.run import AttemptState, End, RunState, submission_id
 from rayjobs.run_store import end_to_json
@@ -108,9 +108,9 @@ class RayWorld:
 
     async def write_log(self, attempt_id: str, data: bytes, *, is_over: bool = False) -> None:
         """More output of the driver, copied as the loop would."""
-        self.files.data[attempt_id] = self.files.data.get(attempt_id, b"") + data
-        endpoint = Endpoint(address="http://127.0.0.1:1")
-        source = Source(attempt_id=attempt_id, endpoint=endpoint, agent_address="", path=attempt_id)
+        log = LogId(attempt_id=attempt_id)
+        self.files.data[log.path] = self.files.data.get(log.path, b"") + data
+        source = Source(log=log, endpoint=Endpoint(address="http://127.0.0.1:1"), agent_address="")
         await self.services.logs.copy(source, is_over=is_over)
 
 

@@ -10,7 +10,7 @@ from api.auth import digest
 from api.tables import TokenRow
 from api.wiring import Services, prepare
 from kernel.actor import Role
-from tests.api.conftest import SignIn
+from tests.api.conftest import ADMIN_SECRET, SignIn
 
 CI = {"name": "ci", "user": "ann", "role": "submitter", "resource_packages": ["gold"]}
 
@@ -22,9 +22,18 @@ async def test_a_token_is_made_shown_once_and_used(client: httpx.AsyncClient, an
     assert made.headers["location"] == f"/api/v1/tokens/{token['id']}"
     assert len(token["secret"]) == len("mst_") + 43
     seen = (await client.get("/tokens/ci")).json()
-    assert seen == {name: value for name, value in token.items() if name != "secret"}
+    assert seen == {name: value for name, value in token.items() if name not in {"secret", "warnings"}}
     me = await anonymous.get("/whoami", headers={"Authorization": f"Bearer {token['secret']}"})
     assert me.json() == {"user": "ann", "role": "submitter", "resource_packages": ["gold"], "token": "ci"}
+
+
+async def test_a_package_that_is_none_is_warned_of(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/tokens", json={**CI, "resource_packages": ["default", "golld"]})
+    (warning,) = answer.json()["warnings"]
+    assert (answer.status_code, warning["code"]) == (201, "REFERENCE_NOT_FOUND")
+    assert warning["pointer"] == "/resource_packages/1"
+    of_all = await client.post("/tokens", json={**CI, "name": "all", "resource_packages": ["*"]})
+    assert of_all.json()["warnings"] == []
 
 
 async def test_only_the_digest_is_stored(client: httpx.AsyncClient, services: Services) -> None:
@@ -35,7 +44,9 @@ async def test_only_the_digest_is_stored(client: httpx.AsyncClient, services: Se
     assert secret not in str(vars(row))
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer mst_wrong", "Basic mst_admin", "mst_admin"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer mst_wrong", f"Basic {ADMIN_SECRET}", ADMIN_SECRET]
+)
 async def test_without_a_valid_token(anonymous: httpx.AsyncClient, header: str | None) -> None:
     answer = await anonymous.get("/whoami", headers={} if header is None else {"Authorization": header})
     assert (answer.status_code, answer.json()["code"]) == (401, "UNAUTHENTICATED")
@@ -106,7 +117,7 @@ async def test_the_audit_tells_who_did_what(client: httpx.AsyncClient) -> None:
 class TestFirstAdminToken:
     async def test_is_kept_for_the_local_command_line(self, services: Services) -> None:
         file = services.settings.admin_token_file
-        assert file.read_text() == "mst_admin\n"
+        assert file.read_text() == f"{ADMIN_SECRET}\n"
         assert file.stat().st_mode & 0o777 == 0o600
 
     async def test_is_not_told_again(self, services: Services) -> None:
@@ -114,7 +125,7 @@ class TestFirstAdminToken:
 
     async def test_the_setting_always_holds(self, services: Services) -> None:
         async with services.database.write() as session:
-            assert await services.tokens.ensure_admin(session, "mst_other", "mst_admin") == "mst_other"
+            assert await services.tokens.ensure_admin(session, "mst_other", ADMIN_SECRET) == "mst_other"
         assert (await services.tokens.authenticate("Bearer mst_other")).role is Role.ADMIN
 
     async def test_none_is_made_while_another_admin_has_one(
@@ -123,4 +134,4 @@ class TestFirstAdminToken:
         await client.post("/tokens", json={"name": "second", "user": "eve", "role": "admin"})
         await client.delete("/tokens/admin")
         async with services.database.write() as session:
-            assert await services.tokens.ensure_admin(session, None, "mst_admin") is None
+            assert await services.tokens.ensure_admin(session, None, ADMIN_SECRET) is None

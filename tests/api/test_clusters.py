@@ -5,11 +5,14 @@ from typing import Any
 import httpx
 import pytest
 
+from api.wiring import Services
 from kernel.actor import Role
 from tests.api.conftest import SignIn
+from tests.builders.dashboard import a_dashboard
+from tests.builders.targets import store_package
 
 MANAGED = {"name": "c1", "head": {"cpu": 1, "memory_gib": 2}, "worker_groups": [{"name": "w1"}]}
-ATTACHED = {"name": "far", "kind": "attached", "address": "http://10.0.0.1:8265", "max_runs": 3}
+ATTACHED = {"name": "far", "kind": "attached", "address": "http://127.0.0.1:9", "max_runs": 3}
 
 
 async def make(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +84,20 @@ class TestClusters:
     async def test_an_attached_one_goes_at_once(self, client: httpx.AsyncClient) -> None:
         await make(client, "/clusters", ATTACHED)
         assert (await client.delete("/clusters/far")).status_code == 204
+
+    async def test_who_still_names_a_deleted_one_is_told(self, client: httpx.AsyncClient, services: Services) -> None:
+        async with services.database.write() as session:
+            package = await store_package(session)
+        await make(client, "/clusters", ATTACHED)
+        await make(client, "/cluster-groups", {"name": "g", "members": [{"cluster": "far"}]})
+        job = {"run_mode": "cluster", "cluster": "far", "entrypoint": "true", "package": package}
+        for name in ("b", "a"):
+            await make(client, "/jobs", {**job, "name": name})
+        deleted = await client.delete("/clusters/far")
+        assert (deleted.status_code, deleted.json()["state"]) == (202, "DELETED")
+        warnings = {warning["code"]: warning["params"] for warning in deleted.json()["warnings"]}
+        assert warnings["CLUSTER_NAMED_BY_JOBS"]["jobs"] == ["a", "b"]
+        assert warnings["CLUSTER_NAMED_BY_GROUPS"]["cluster_groups"] == ["g"]
         assert (await client.get("/clusters/far")).status_code == 404
 
     async def test_words_of_a_reason(self, client: httpx.AsyncClient) -> None:
@@ -101,6 +118,59 @@ class TestClusters:
         ]
         assert {answer.json()["code"] for answer in answers} == {"ROLE_REQUIRED"}
         assert (await ann.get("/clusters/c1")).status_code == 200
+
+
+class TestAttaching:
+    """Over HTTP, to a stand-in of a Ray dashboard."""
+
+    async def test_one_that_answers_anybody_is_refused(self, client: httpx.AsyncClient) -> None:
+        async with a_dashboard() as address:
+            answer = await client.post("/clusters", json=ATTACHED | {"address": address})
+        assert (answer.status_code, answer.json()["code"]) == (422, "JOB_API_OPEN")
+        assert answer.json()["errors"][0]["pointer"] == "/address"
+        assert "allow_open" in answer.json()["advice"]
+
+    async def test_an_administrator_takes_it_all_the_same_and_is_warned(
+        self, client: httpx.AsyncClient, sign_in: SignIn
+    ) -> None:
+        operator = await sign_in(Role.OPERATOR)
+        async with a_dashboard() as address:
+            taken = ATTACHED | {"address": address, "allow_open": True}
+            assert (await operator.post("/clusters", json=taken)).json()["code"] == "ROLE_REQUIRED"
+            cluster = await make(client, "/clusters", taken)
+        assert cluster["allow_open"] is True
+        assert [warning["code"] for warning in cluster["warnings"]] == ["JOB_API_MAY_BE_OPEN"]
+
+    async def test_one_that_asks_for_its_token_is_taken(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/credentials", {"name": "tok", "type": "ray_token", "data": {"token": "s3cret"}})
+        async with a_dashboard("s3cret") as address:
+            cluster = await make(client, "/clusters", ATTACHED | {"address": address, "credential": "tok"})
+        assert (cluster["allow_open"], cluster["warnings"]) == (False, [])
+
+    async def test_a_cookie_is_no_token(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/credentials", {"name": "tok", "type": "ray_token", "data": {"token": "s3cret"}})
+        async with a_dashboard("s3cret", cookie="session=1") as address:
+            for name in ("one", "two"):
+                await make(client, "/clusters", ATTACHED | {"name": name, "address": address, "credential": "tok"})
+
+    async def test_an_old_ray_is_refused_whoever_asks(self, client: httpx.AsyncClient) -> None:
+        async with a_dashboard(ray_version="2.53.1") as address:
+            answer = await client.post("/clusters", json=ATTACHED | {"address": address, "allow_open": True})
+        assert (answer.status_code, answer.json()["code"]) == (422, "RAY_TOO_OLD")
+        assert answer.json()["params"] == {"version": "2.53.1", "minimum": "2.54"}
+
+    async def test_it_is_not_moved_to_such_a_one_either(self, client: httpx.AsyncClient) -> None:
+        await make(client, "/clusters", ATTACHED)
+        async with a_dashboard() as address:
+            answer = await client.patch("/clusters/far", json={"address": address})
+            assert (answer.status_code, answer.json()["code"]) == (422, "JOB_API_OPEN")
+        assert (await client.get("/clusters/far")).json()["address"] == ATTACHED["address"]
+
+    async def test_whoever_may_not_attach_clusters_has_nothing_looked_at(self, sign_in: SignIn) -> None:
+        someone = await sign_in(Role.SUBMITTER)
+        async with a_dashboard() as address:
+            answer = await someone.post("/clusters", json=ATTACHED | {"address": address})
+        assert (answer.status_code, answer.json()["code"]) == (403, "ROLE_REQUIRED")
 
 
 class TestClusterGroups:
@@ -165,8 +235,9 @@ class TestResources:
         await make(client, "/clusters", MANAGED)
         await client.post("/clusters/c1/start")
         usage = (await client.get("/resource-groups/default/usage")).json()
-        assert usage["resources"]["cpu"]["used"] == 3
-        assert usage["resources"]["cpu"]["max"] >= 4
+        cpu = usage["resources"]["cpu"]
+        assert (cpu["used"], cpu["reserved"]) == (0, 3)  # it is still starting
+        assert cpu["max"] >= 4
         assert [holder["name"] for holder in usage["clusters"]] == ["c1"]
         assert usage["runs"] == []
 

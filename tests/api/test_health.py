@@ -1,6 +1,7 @@
 """What tells others how the service is."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -36,8 +37,18 @@ async def test_a_store_that_fails_is_named(
     assert (ready.status_code, failed) == (503, [{"name": "blob store", "ok": False, "detail": "not yours"}])
 
 
+async def test_the_page_of_the_api_needs_no_other_host(outside: httpx.AsyncClient) -> None:
+    page = await outside.get("/docs")
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(loaded) == 3
+    for address in loaded:
+        assert address.startswith("/docs/assets/")
+        assert (await outside.get(address)).status_code == 200
+    assert '"validatorUrl": null' in page.text
+
+
 async def test_metrics(outside: httpx.AsyncClient, client: httpx.AsyncClient, services: Services) -> None:
-    await client.post("/clusters", json={"name": "far", "kind": "attached", "address": "http://10.0.0.1:8265"})
+    await client.post("/clusters", json={"name": "far", "kind": "attached", "address": "http://127.0.0.1:9"})
     services.metrics.queue_wait_seconds.observe(2)
     services.metrics.attempts_total.labels("completed").inc()
     text = (await outside.get("/metrics")).text

@@ -153,7 +153,10 @@ async def test_everything_wrong_at_once(client: httpx.AsyncClient) -> None:
         ({"runtime_env": []}, "/runtime_env", "INVALID_TYPE"),
         ({"tags": {"a": 1}}, "/tags/a", "INVALID_TYPE"),
         ({"retry": {"on": "lost"}}, "/retry/on", "INVALID_TYPE"),
-        ({"task_groups": []}, "/task_groups", "UNKNOWN_FIELD"),
+        ({"task_groups": [{"count": 1, "entrypoint": "x", "gpus": 1}]}, "/task_groups/0/gpus", "UNKNOWN_FIELD"),
+        ({"task_groups": [{"count": 1}]}, "/task_groups/0/entrypoint", "FIELD_REQUIRED"),
+        ({"task_groups": [{"count": 1.5, "entrypoint": "x"}]}, "/task_groups/0/count", "INVALID_TYPE"),
+        ({"placement_strategy": "RANDOM"}, "/placement_strategy", "INVALID_VALUE"),
     ],
 )
 async def test_wrong_types_are_pointed_at(

@@ -59,11 +59,14 @@ def test_the_first_start_tells_the_admin_token(tmp_path: Path) -> None:
 
 
 def test_it_stops_with_a_stream_open(tmp_path: Path) -> None:
-    with serving(tmp_path, MUSTER_ADMIN_TOKEN="mst_x") as (process, address):
-        headers = {"Authorization": "Bearer mst_x"}
+    secret = "a-token-of-my-own"
+    with serving(tmp_path, MUSTER_ADMIN_TOKEN=secret) as (process, address):
+        headers = {"Authorization": f"Bearer {secret}"}
         with httpx.stream("GET", f"{address}/api/v1/runs/stream", headers=headers, trust_env=False) as stream:
             assert stream.status_code == 200
             assert stop(process, signal.SIGTERM) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""  # who set the token needs not be told it
 
 
 def test_a_busy_port(tmp_path: Path) -> None:
@@ -86,8 +89,18 @@ def test_a_state_folder_that_is_none(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_is_none(tmp_path: Path) -> None:
+    assert refused(tmp_path, MUSTER_PROT="80").startswith(
+        "MUSTER_PROT: there is no such setting. The nearest is MUSTER_PORT;"
+    )
     (tmp_path / "muster.toml").write_text("prot = 80")
-    assert refused(tmp_path) == f"{tmp_path / 'muster.toml'}, prot: there is no such setting\n"
+    told = refused(tmp_path)
+    assert told.startswith(f"{tmp_path / 'muster.toml'}, prot: there is no such setting. The nearest is port;")
+
+
+def test_an_admin_token_that_is_easily_guessed(tmp_path: Path) -> None:
+    error = refused(tmp_path, MUSTER_ADMIN_TOKEN="geheim")
+    assert error.startswith("MUSTER_ADMIN_TOKEN: a secret needs at least 16 ")
+    assert "geheim" not in error
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

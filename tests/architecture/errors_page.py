@@ -25,7 +25,8 @@ Made by `make docs` from `api/texts` and the code. Codes never change; their wor
 - *end*: why a run is over, in its `end`;
 - *words*: part of a message of the Ray Jobs endpoint.
 
-The endpoint below `/ray` answers 400 where the API answers 422, since Ray's client knows no other.
+The endpoint below `/ray` answers 400 where the API answers 422 or 403: Ray's client knows no 422, and of a 403 it makes
+advice about tokens.
 
 The command line has a few codes of its own, such as `USAGE` and `SERVER_UNREACHABLE`; its exit codes are in
 [cli.md](cli.md#exit-codes).

@@ -2,12 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
+from api.cli.main import main
+from api.cli.texts import LANGUAGES
 from api.texts import Language, catalogue, placeholders
 from rayjobs.model.run import EndCode
 from tests.architecture.source import ROOT, called_name, constant, product_files, tree_of
@@ -15,6 +18,7 @@ from tests.architecture.source import ROOT, called_name, constant, product_files
 CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 CARRIER = re.compile(r"_*[A-Z]\w*[a-z]\w*|problem")
 """What takes a code: the classes of errors, reasons and ends, and `problem()`."""
+COMMAND = re.compile(r"\bmuster((?: [a-z][a-z-]*)+)")
 NOT_OURS = ("api/cli", "api/client", "rayjobs/runner")
 """They speak for themselves: the command line in its own texts, the runner to Muster."""
 EN, ZH = catalogue(Language.EN), catalogue(Language.ZH)
@@ -98,6 +102,17 @@ def test_words_are_complete(code: str) -> None:
     for part, text in english.items():
         assert placeholders(text) == placeholders(chinese[part]), part
     assert re.search(r"[\u4e00-\u9fff]", chinese["detail"]) or not re.sub(r"{\w+}|\W", "", chinese["detail"])
+
+
+@pytest.mark.parametrize("words", [*EN.values(), *ZH.values(), *LANGUAGES.values()], ids=lambda _words: "")
+def test_commands_in_words_exist(words: Mapping[str, str]) -> None:
+    for text in words.values():
+        for phrase in COMMAND.findall(text):
+            command: click.Command | None = main
+            parts = iter(phrase.split())
+            while isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), next(parts, ""))
+            assert command, f"there is no muster {phrase} ({text})"
 
 
 def test_every_placeholder_has_a_value() -> None:

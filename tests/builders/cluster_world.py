@@ -13,6 +13,7 @@ from cluster_groups.reconcile.health import HealthReconciler
 from cluster_groups.service.clusters import Clusters
 from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
+from cluster_groups.submits import FailedSubmits
 from kernel.actor import Actor, Role
 from kernel.db import Database
 from kernel.events import EventRow
@@ -36,7 +37,7 @@ class ClusterWorld:
         self.runs = FakeRuns()
         self.users: dict[str, list[str]] = {}
         self.hinted: list[tuple[str, str]] = []
-        hints = Hints()
+        self.hints = hints = Hints()
         for topic in ("clusters", "health", "queue"):
             hints.connect(topic, partial(self._note, topic))
         backends = {"local": self.backend}
@@ -49,7 +50,13 @@ class ClusterWorld:
         self.endpoints = Endpoints(database, backends, self.credentials)
         reconciler = ClusterReconciler(backends, self.endpoints, self.runs, hints)
         self.cluster_loop = Loop(reconciler, database, self.clock)
-        self.health_loop = Loop(HealthReconciler(self.probe, self.endpoints, hints, self.clock), database, self.clock)
+        self.submits = FailedSubmits(self.clock)
+        self.health_loop = self.new_health_loop()
+
+    def new_health_loop(self) -> Loop:
+        """As after a restart of the service: what was only in memory is gone."""
+        reconciler = HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock)
+        return Loop(reconciler, self.database, self.clock)
 
     async def with_default_pool(self, cpu: float = 16, memory_gib: float = 64) -> "ClusterWorld":
         async with self.database.write() as session:

@@ -32,7 +32,9 @@ def a_config(name: str = "c1", **fields: Any) -> ClusterConfig:
 
 
 def an_attached_config(name: str = "a1", **fields: Any) -> ClusterConfig:
-    defaults: dict[str, Any] = {"kind": ClusterKind.ATTACHED, "address": "http://127.0.0.1:8265"}
+    """With a credential that the world of `cluster_world` has."""
+    address = "http://127.0.0.1:8265"
+    defaults: dict[str, Any] = {"kind": ClusterKind.ATTACHED, "address": address, "credential": "tok"}
     return ClusterConfig(name=name, **(defaults | fields))
 
 

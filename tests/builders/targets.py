@@ -1,11 +1,13 @@
 """Stored things a job can name: resource packages and groups, clusters, cluster groups, packages."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster_groups.model.cluster import ClusterConfig, ClusterKind, ClusterState
+from cluster_groups.model.cluster import ClusterConfig, ClusterKind, ClusterState, Node
 from cluster_groups.model.group import Member, Policy, PolicyRevision
 from cluster_groups.model.quota import GroupConfig, PackageConfig
 from cluster_groups.store import clusters, groups, resources
@@ -37,11 +39,14 @@ async def store_cluster(
     name: str = "c1",
     state: ClusterState = ClusterState.RUNNING,
     *,
-    resource_package: str | None = None,
     on_demand_run: str | None = None,
+    nodes: Sequence[Node] = (),
+    **fields: Any,
 ) -> None:
-    config = ClusterConfig(name=name, kind=ClusterKind.MANAGED, resource_package=resource_package)
+    """`fields` of its configuration; `nodes` are what was seen of it."""
+    config = ClusterConfig(**{"name": name, "kind": ClusterKind.MANAGED, **fields})
     columns = clusters.config_columns(config) | clusters.state_columns(state, NOW)
+    columns["nodes"] = [asdict(node) for node in nodes]
     session.add(ClusterRow(id=new_id("clu"), on_demand_run=on_demand_run, **MADE, **columns))
     await session.flush()
 

@@ -31,6 +31,13 @@ WHERE_TASKS_RUN = (
     "python -c \"import ray; ray.init(); print('ran on', ray.get(ray.remote(ray.util.get_node_ip_address).remote()))\""
 )
 LEAVING_THINGS = "setsid sleep 600 >/dev/null 2>&1 & mkdir -p locked/in && chmod 555 locked && pwd"
+DETACHED = ["sleep", f"{os.getpid()}.611"]
+DETACHING = f"""python - <<'END'
+import subprocess, ray
+ray.init()
+run = ray.remote(subprocess.run)
+ray.get(run.remote(["env", "-i", "sh", "-c", "setsid {" ".join(DETACHED)} >/dev/null 2>&1 &"]))
+END"""
 CRASHING_SERVICE = """
 import asyncio, os, signal, sys
 from pathlib import Path
@@ -79,6 +86,18 @@ async def test_two_clusters_side_by_side_have_nothing_in_common(lab: Lab) -> Non
     await take_down(backend, "clu_2")
 
 
+async def test_nothing_that_a_task_detached_outlives_its_cluster(lab: Lab) -> None:
+    observed = await bring_up(lab.backend(), small_spec("clu_d", small_group()))
+    assert observed.endpoint
+    head, worker = (psutil.Process(lab.pid("clu_d", node)) for node in ("head", "w-0"))
+    await lab.run_job(observed.endpoint, "detaching", DETACHING)
+
+    (detached,) = (process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == DETACHED)
+    assert (detached.environ().get("RAY_AUTH_TOKEN_PATH"), detached.parent()) == (None, worker)
+    await take_down(lab.backend(), "clu_d")
+    assert not any(process.is_running() for process in (head, worker, detached))
+
+
 async def test_a_new_service_adopts_what_a_crashed_one_left_and_mends_it(lab: Lab) -> None:
     for moment in ("before", "after"):  # the head was not started; then it was, but its pid was never noted
         _crash_while_starting_the_head(lab, moment)
@@ -88,7 +107,7 @@ async def test_a_new_service_adopts_what_a_crashed_one_left_and_mends_it(lab: La
     await bring_up(lab.backend(), spec)
     state = lab.state("clu_c")
     assert state["starts"] == 3  # the head's two and the worker's one
-    assert len(_ray_starts(state["folder"])) == 2
+    assert len(_guards(state["folder"])) == 2
 
     await _mends_its_worker(lab, lambda pid: os.kill(pid, signal.SIGKILL))
     await _mends_its_worker(lab, _terminate_raylet)  # `ray start --block` outlives that and says nothing
@@ -131,6 +150,7 @@ async def test_a_cluster_stopped_while_it_starts_is_not_started_again_and_leaves
     backend, spec = lab.backend(), small_spec("clu_s")
     await backend.start(spec)
     folder, head = lab.state("clu_s")["folder"], lab.pid("clu_s", "head")
+    await until(lambda: _has_begun(head), 10)
     os.kill(head, signal.SIGSTOP)  # so that it cannot be gone before anybody looks
     await backend.stop("clu_s")
     await backend.start(spec)
@@ -145,6 +165,10 @@ async def test_what_was_never_started_is_absent(lab: Lab) -> None:
     await lab.backend().stop("clu_never")
     assert (await lab.backend().observe("clu_never")).phase is Phase.ABSENT
     assert await lab.backend().owned() == []
+
+
+async def _has_begun(guard: int) -> bool:
+    return bool(psutil.Process(guard).children())
 
 
 def _crash_while_starting_the_head(lab: Lab, moment: str) -> None:
@@ -173,8 +197,9 @@ async def _in_phase(lab: Lab, phase: Phase, cluster_id: str = "clu_c") -> Observ
 
 
 def _terminate_raylet(pid: int) -> None:
-    next(child for child in psutil.Process(pid).children() if child.name() == "raylet").terminate()
+    below = psutil.Process(pid).children(recursive=True)
+    next(process for process in below if process.name() == "raylet").terminate()
 
 
-def _ray_starts(folder: str) -> list[psutil.Process]:
-    return [process for process in processes_of(folder) if "ray.scripts.scripts" in process.cmdline()]
+def _guards(folder: str) -> list[psutil.Process]:
+    return [process for process in processes_of(folder) if process.name() == "muster-node"]

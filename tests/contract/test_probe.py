@@ -16,7 +16,9 @@ import pytest
 from cluster_groups.model.cluster import HEAD_GROUP, Endpoint, Node, ProbeResult
 from cluster_groups.probe import TIMEOUT_S, HttpClusterProbe
 from kernel.clock import SystemClock
+from kernel.reasons import Reason
 from kernel.resources import Resources
+from tests.builders.dashboard import a_dashboard
 from tests.contract.local_lab import bring_up, local_lab, small_group, small_spec, until
 
 GPUS = {"gpu": 2, "gpu_type": "A100"}
@@ -31,8 +33,8 @@ async def test_a_real_cluster_tells_its_nodes_and_what_is_free(tmp_path: Path) -
         assert endpoint
 
         async def told() -> ProbeResult | None:
-            seen = await lab.probe.probe(endpoint, with_nodes=True)
-            assert seen.failure is None
+            seen = await lab.probe.probe(endpoint, with_nodes=True, with_jobs=True)
+            assert (seen.failure, seen.is_open) == (None, False)
             return seen if all(node.available for node in seen.nodes or ()) else None
 
         seen = await until(told, 20)  # usage comes from the monitor, which looks every 5 s
@@ -81,6 +83,28 @@ async def test_a_cluster_without_its_gcs_is_unhealthy() -> None:
     version = OK + '{"ray_version": "2.60.0"}'
     async with _server({"/api/version": version, "": "HTTP/1.1 503 No\r\nConnection: close\r\n\r\n"}) as endpoint:
         assert await _failure(endpoint) == "GCS_UNHEALTHY"
+
+
+@pytest.mark.parametrize(
+    ("asks", "brings", "code"),
+    [("t", "t", None), (None, "t", None), (None, None, None), ("t", None, "PROBE_UNAUTHORIZED")],
+)
+async def test_whether_a_token_is_asked_for_is_told(asks: str | None, brings: str | None, code: str | None) -> None:
+    async with a_dashboard(asks) as address, httpx.AsyncClient(trust_env=False) as client:
+        probe = HttpClusterProbe(client, SystemClock())
+        seen = await probe.probe(Endpoint(address=address, token=brings), with_nodes=False, with_jobs=True)
+    assert (seen.failure.code if seen.failure else None) == code
+    assert seen.is_open is (None if code else asks is None)
+
+
+async def test_a_list_of_jobs_that_fails_is_a_failure() -> None:
+    async with a_dashboard("t", jobs=500) as address, httpx.AsyncClient(trust_env=False) as client:
+        probe = HttpClusterProbe(client, SystemClock())
+        endpoint = Endpoint(address=address, token="t")
+        assert (await probe.probe(endpoint, with_nodes=False)).failure is None
+        seen = await probe.probe(endpoint, with_nodes=False, with_jobs=True)
+    assert seen.failure == Reason(code="PROBE_STATUS", params={"status": 500, "path": "/api/jobs/"})
+    assert seen.ray_version == "2.60.0"  # too old a Ray may fail anywhere
 
 
 async def test_nodes_of_another_shape_are_a_failure_too() -> None:

@@ -21,7 +21,7 @@ from tests.builders.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-TOKEN = "mst_contract"
+TOKEN = "mst_of-the-contract-tests"
 CLUSTER = {
     "name": "c1",
     "kind": "managed",

@@ -20,6 +20,7 @@ LINES = 300
 PLACED = Point(run_move(RunState.SUBMITTED, RunState.STARTING), Stage.APPLIED)
 SENT = Point(attempt_move(AttemptState.POSTING, AttemptState.PENDING), Stage.ACTED)
 ACCEPTED = Point(attempt_move(AttemptState.POSTING, AttemptState.PENDING), Stage.APPLIED)
+SEEN_PLACING = Point(attempt_move(AttemptState.PENDING, AttemptState.PLACING), Stage.APPLIED)
 SEEN_RUNNING = Point(attempt_move(AttemptState.PENDING, AttemptState.RUNNING), Stage.APPLIED)
 
 ON_SHARED = {"run_mode": "cluster", "cluster": CLUSTER}
@@ -30,6 +31,9 @@ ON_DEMAND = {
     "head": {"cpu": 1, "memory_gib": 2},
     "worker_groups": [{"name": "w", "cpu": 1, "memory_gib": 2}],
 }
+GANG = {"task_groups": [{"name": "tasks", "count": 1, "cpu": 1, "memory_gib": 0.5}]}
+SECOND_TRY = {"retry": {"max_attempts": 2, "on": ["user"]}}
+"""Of a job whose command fails at the first."""
 _numbers = itertools.count(1)
 
 
@@ -39,6 +43,8 @@ class Job:
 
     world: World
     name: str
+    is_gang: bool = False
+    fails_first: bool = False
 
     @property
     def run_id(self) -> str:
@@ -52,20 +58,20 @@ class Job:
     @property
     def command(self) -> str:
         said = f"for i in $(seq {LINES}); do echo line $i; done; echo $$ >> {self._path('executions')}"
-        return f"{said}; until [ -e {self._path('gate')} ]; do sleep 0.02; done; echo done"
+        waits = f"until [ -e {self._path('gate')} ]; do sleep 0.02; done; echo done"
+        return f"{said}; {waits}" + ("; [ $MUSTER_ATTEMPT != 1 ]" if self.fails_first else "")
 
     def log(self, *, to_the_end: bool) -> str:
         lines = [*(f"line {number}" for number in range(1, LINES + 1)), *(["done"] if to_the_end else [])]
         return "".join(f"{line}\n" for line in lines)
 
     def read_log(self) -> str:
-        return str(self.world.get(f"/runs/{self.run_id}/logs")["data"])
+        return str(self._log()["data"])
 
     def is_over(self) -> bool:
         """The run, and its log."""
         run = self.world.get(f"/runs/{self.run_id}")
-        has_log = not run["attempts"] or self.world.get(f"/runs/{self.run_id}/logs")["complete"]
-        return bool(run["ended_at"] and has_log)
+        return bool(run["ended_at"] and (not run["attempts"] or self._log()["complete"]))
 
     def submit(self) -> None:
         self.world.send("POST", f"/jobs/{self.name}/runs")
@@ -79,8 +85,8 @@ class Job:
 
     def wait_ended_on_ray(self) -> None:
         self.open_gate()
-        submission = f"{self.run_id}-a1"
-        wait_until(lambda: self.world.on_ray()[submission] == "SUCCEEDED", END_TIMEOUT_S, self.world.on_ray)
+        submission, status = f"{self.run_id}-a1", "FAILED" if self.fails_first else "SUCCEEDED"
+        wait_until(lambda: self.world.on_ray()[submission] == status, END_TIMEOUT_S, self.world.on_ray)
 
     def open_gate(self) -> None:
         self._path("gate").touch()
@@ -88,6 +94,10 @@ class Job:
     def _state(self) -> str | None:
         items = self.world.peek("/runs", job=self.name).get("items")
         return str(items[0]["state"]) if items else None
+
+    def _log(self) -> dict[str, Any]:
+        which = {"task_group": "tasks", "task": 0} if self.is_gang else {}
+        return self.world.get(f"/runs/{self.run_id}/logs", **which)
 
     def _path(self, name: str) -> Path:
         return self.world.folder / f"{self.name}-{name}"
@@ -98,11 +108,16 @@ Scenario = Callable[[World, Job, Point], None]
 
 def a_job(world: World, **fields: Any) -> Job:
     """`fields` beside or instead of those of a plain job on the shared cluster."""
-    job = Job(world, f"job-{next(_numbers)}")
+    is_gang = "task_groups" in fields
+    job = Job(world, f"job-{next(_numbers)}", is_gang=is_gang, fails_first="retry" in fields)
     world.serve_on()
     where = {} if "run_mode" in fields else ON_SHARED
     fields = {"package": world.package, **where, **fields}
-    world.post("/jobs", name=job.name, entrypoint=job.command, **fields)
+    if is_gang:
+        fields["task_groups"] = [{**group, "entrypoint": job.command} for group in fields["task_groups"]]
+    else:
+        fields["entrypoint"] = job.command
+    world.post("/jobs", name=job.name, **fields)
     return job
 
 
@@ -159,6 +174,20 @@ def stopped_unseen(world: World, job: Job, point: Point) -> None:
     _die_at(world, job, ACCEPTED)
     job.wait_executing()
     world.stop_without_server(job.run_id)
+    _live_to(world, point)
+
+
+def stopped_placing(world: World, job: Job, point: Point) -> None:
+    """Its tasks have their places by then, but no server has heard of it."""
+    _die_at(world, job, SEEN_PLACING)
+    job.wait_executing()
+    world.stop_without_server(job.run_id)
+    _live_to(world, point)
+
+
+def ended_placing(world: World, job: Job, point: Point) -> None:
+    _die_at(world, job, SEEN_PLACING)
+    job.wait_ended_on_ray()
     _live_to(world, point)
 
 

@@ -11,7 +11,7 @@ from rayjobs.model.run import AttemptState, RunState
 from tests.builders.waiting import wait_until
 from tests.crash import scenarios
 from tests.crash.points import DELETION_ORDERED, Move, Point, all_moves, attempt_move, run_move
-from tests.crash.scenarios import ON_DEMAND, Job, Scenario, a_job
+from tests.crash.scenarios import GANG, ON_DEMAND, SECOND_TRY, Job, Scenario, a_job
 from tests.crash.world import CLUSTER, END_TIMEOUT_S, World, a_world
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -27,8 +27,12 @@ class Case:
     scenario: Scenario
     end: RunState = R.SUCCEEDED
     executions: int = 1
+    attempts: int = 1
     carries: Move | None = None
     job: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([str(self.move), *([str(self.carries)] if self.carries else [])])
 
 
 CASES = [
@@ -86,6 +90,36 @@ CASES = [
         end=R.STOPPED,
         carries=run_move(R.STOPPING, R.STOPPED),
     ),
+    Case(move=attempt_move(A.PENDING, A.PLACING), scenario=scenarios.straight, job=GANG),
+    Case(
+        move=attempt_move(A.PLACING, A.RUNNING),
+        scenario=scenarios.straight,
+        carries=run_move(R.STARTING, R.RUNNING),
+        job=GANG,
+    ),
+    Case(move=attempt_move(A.PLACING, A.STOPPING), scenario=scenarios.stopped_placing, end=R.STOPPED, job=GANG),
+    Case(
+        move=attempt_move(A.PLACING, A.COLLECTING),
+        scenario=scenarios.ended_placing,
+        carries=run_move(R.STARTING, R.SUCCEEDED),
+        job=GANG,
+    ),
+    Case(
+        move=attempt_move(A.PENDING, A.COLLECTING),
+        scenario=scenarios.ended_unseen,
+        executions=2,
+        attempts=2,
+        carries=run_move(R.STARTING, R.WAITING),
+        job=SECOND_TRY,
+    ),
+    Case(
+        move=attempt_move(A.RUNNING, A.COLLECTING),
+        scenario=scenarios.straight,
+        executions=2,
+        attempts=2,
+        carries=run_move(R.RUNNING, R.WAITING),
+        job=GANG | SECOND_TRY,
+    ),
     Case(move=attempt_move(A.COLLECTING, A.RELEASING), scenario=scenarios.straight),
     Case(move=attempt_move(A.RELEASING, A.ENDED), scenario=scenarios.straight),
     Case(
@@ -134,11 +168,11 @@ def test_every_move_of_the_tables_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("stage", Stage)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.move))
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_killed_at(world: World, case: Case, stage: Stage) -> None:
     job = a_job(world, **_prepared(world, case, stage))
     case.scenario(world, job, Point(case.move, stage, case.carries))
-    assert_ended_well(world, job, case.end, executions=case.executions)
+    assert_ended_well(world, job, case.end, executions=case.executions, attempts=case.attempts)
 
 
 def test_a_run_on_its_own_cluster_is_killed_at_each_boundary_in_turn(world: World) -> None:
@@ -160,7 +194,7 @@ def test_nothing_of_all_these_runs_is_left_on_ray(world: World) -> None:
     assert not world.on_ray()
 
 
-def assert_ended_well(world: World, job: Job, end: RunState, *, executions: int) -> None:
+def assert_ended_well(world: World, job: Job, end: RunState, *, executions: int, attempts: int = 1) -> None:
     world.serve()
     world.post(f"/clusters/{CLUSTER}/uncordon")
     if end is R.SUCCEEDED:
@@ -168,14 +202,21 @@ def assert_ended_well(world: World, job: Job, end: RunState, *, executions: int)
     wait_until(job.is_over, END_TIMEOUT_S, world.last_words)
     run = world.get(f"/runs/{job.run_id}")
     assert run["state"] == end
-    assert len(run["attempts"]) <= 1
+    assert len(run["attempts"]) <= attempts
     assert world.on_ray().keys() <= world.submissions, "something else was sent as well"
     assert len(job.executions) == executions
     if executions:
         assert job.read_log() == job.log(to_the_end=end is R.SUCCEEDED)
-    events = [event["type"] for event in world.get(f"/runs/{job.run_id}/events")["items"]]
+    events = [_told(event) for event in world.get(f"/runs/{job.run_id}/events")["items"]]
     assert len(events) == len(set(events)), "a step was told twice"
+    open_usages = world.stored("SELECT attempt_id FROM usage WHERE run_id = ? AND ended_at IS NULL", job.run_id)
+    assert not open_usages or run["run_mode"] == "on_demand", "its own cluster may still be going"
     world.settled |= world.submissions
+
+
+def _told(event: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells it from another: each attempt has its own, and a run may wait for several things."""
+    return event["type"], event["params"].get("attempt"), event["params"].get("code")
 
 
 def _prepared(world: World, case: Case, stage: Stage) -> dict[str, Any]:

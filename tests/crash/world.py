@@ -44,7 +44,10 @@ _forks.set_forkserver_preload(["api.main", "tests.crash.points"])
 class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.settings = Settings(state_dir=folder / "state", port=_free_port(), admin_token=SecretStr(_TOKEN))
+        at_once: dict[str, Any] = {"retry_backoff_min_s": 0, "retry_backoff_max_s": 0}
+        self.settings = Settings(
+            state_dir=folder / "state", port=_free_port(), admin_token=SecretStr(_TOKEN), **at_once
+        )
         self.api = httpx.Client(
             base_url=f"http://127.0.0.1:{self.settings.port}/api/v1",
             headers={"Authorization": f"Bearer {_TOKEN}"},
@@ -128,16 +131,16 @@ class World:
         max(blobs, key=lambda blob: blob.stat().st_mtime_ns).unlink()
 
     def run_of(self, job: str) -> str:
-        ((run_id,),) = self._stored("SELECT id FROM runs WHERE job_name = ?", job)
+        ((run_id,),) = self.stored("SELECT id FROM runs WHERE job_name = ?", job)
         return str(run_id)
 
     @property
     def submissions(self) -> set[str]:
         """All that a server ever meant to send."""
-        return {str(attempt_id) for (attempt_id,) in self._stored("SELECT id FROM attempts")}
+        return {str(attempt_id) for (attempt_id,) in self.stored("SELECT id FROM attempts")}
 
     def unsettled(self) -> list[Any]:
-        return self._stored("SELECT id, state FROM attempts WHERE state <> 'ENDED'")
+        return self.stored("SELECT id, state FROM attempts WHERE state <> 'ENDED'")
 
     def stop_without_server(self, run_id: str) -> None:
         """The stop is stored, and the server that took it is gone before any of its loops saw it."""
@@ -152,7 +155,7 @@ class World:
         answer = httpx.get(f"{cluster.endpoint.address}/api/jobs/", headers=headers, trust_env=False)
         return {job["submission_id"]: job["status"] for job in answer.raise_for_status().json()}
 
-    def _stored(self, query: str, *values: str) -> list[Any]:
+    def stored(self, query: str, *values: str) -> list[Any]:
         """Read past any server, as there may be none."""
         with closing(sqlite3.connect(self.settings.state_dir / "muster.db")) as database:
             return database.execute(query, values).fetchall()

@@ -8,10 +8,8 @@ from cluster_groups.model.cluster import Cluster, ClusterState, Endpoint, Observ
 from cluster_groups.model.health import HealthStatus
 from cluster_groups.reconcile import orphans
 from cluster_groups.reconcile.clusters import MOVING_S, RUNNING_S, START_TIMEOUT_S
-from cluster_groups.reconcile.health import HealthReconciler
 from kernel.db import Database
 from kernel.errors import Unavailable
-from kernel.loop import Hints, Loop
 from kernel.reasons import Reason
 from kernel.resources import Resources
 from tests.builders.cluster_world import ClusterWorld
@@ -297,8 +295,7 @@ class TestHealth:
         cluster = await world.running(a_config())
         await world.probe_once(cluster.id)
         world.clock.pass_s(3600)
-        reconciler = HealthReconciler(world.probe, world.endpoints, Hints(), world.clock)
-        world.health_loop = Loop(reconciler, world.database, world.clock)
+        world.health_loop = world.new_health_loop()
         since = (await world.cluster("c1")).health.since
         await world.probe_once(cluster.id)
         health = (await world.cluster("c1")).health
@@ -319,15 +316,71 @@ class TestHealth:
         cluster = await world.running(a_config())
         probe = world.probe.probe
 
-        async def probe_slowly(endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
+        async def probe_slowly(endpoint: Endpoint, **what: bool) -> ProbeResult:
             await world.do("cordon", "c1")
-            return await probe(endpoint, with_nodes=with_nodes)
+            return await probe(endpoint, **what)
 
         monkeypatch.setattr(world.probe, "probe", probe_slowly)
         assert await world.probe_once(cluster.id) == 0
         assert (await world.cluster("c1")).health.status is HealthStatus.PENDING
         assert await world.probe_once(cluster.id) == 10
         assert (await world.cluster("c1")).health.status is HealthStatus.HEALTHY
+
+    async def test_the_jobs_are_listed_each_30_s(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        counts = []
+        for _ in range(7):
+            await world.probe_once(cluster.id)
+            counts.append(len(world.probe.listed))
+            world.clock.pass_s(10)
+        assert counts == [1, 1, 1, 2, 2, 2, 3]
+
+    async def test_runs_that_cannot_be_sent_make_it_unhealthy(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        await world.probe_once(cluster.id)
+        for attempt in ("run_1-a1", "run_2-a1", "run_3-a1"):
+            world.submits.note(cluster.id, attempt, "HTTP 500")
+        world.clock.pass_s(10)
+        await world.probe_once(cluster.id)
+        world.clock.pass_s(10)
+        await world.probe_once(cluster.id)
+        async with world.database.read() as session:
+            (view,) = await world.clusters.views(session)
+        assert view.health is HealthStatus.UNHEALTHY
+        assert view.health_failure is not None
+        assert view.health_failure.code == "SUBMITS_FAIL"
+
+    async def test_runs_that_could_not_be_sent_say_nothing_of_its_next_life(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        await world.probe_once(cluster.id)
+        for attempt in ("run_1-a1", "run_2-a1", "run_3-a1"):
+            world.submits.note(cluster.id, attempt, "HTTP 500")
+        await self._restart(world, cluster.id)
+        await world.probe_once(cluster.id)
+        assert (await world.cluster("c1")).health.status is HealthStatus.HEALTHY
+
+    async def test_stopped_by_people_again_and_again_it_does_not_flap(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        for _ in range(5):
+            await world.probe_once(cluster.id)
+            assert (await world.cluster("c1")).health.status is HealthStatus.HEALTHY
+            await self._restart(world, cluster.id)
+
+    async def _restart(self, world: ClusterWorld, cluster_id: str) -> None:
+        for verb in ("stop", "start"):
+            await world.do(verb, "c1")
+            await world.look(cluster_id)
+            await world.probe_once(cluster_id)
+        world.backend.comes_up(cluster_id)
+        await world.look(cluster_id)
+        assert (await world.cluster("c1")).health.status is HealthStatus.PENDING
+
+    async def test_an_edit_begins_anew(self, world: ClusterWorld) -> None:
+        cluster = await world.do("create", an_attached_config())
+        await world.probe_once(cluster.id)
+        world.clock.pass_s(3600)
+        edited = await world.do("edit", "a1", {"max_runs": 3})
+        assert (edited.health.status, edited.health.since) == (HealthStatus.PENDING, world.clock.now())
 
     async def test_a_new_life_begins_pending(self, world: ClusterWorld) -> None:
         cluster = await world.running(a_config())

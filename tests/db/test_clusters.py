@@ -13,8 +13,9 @@ from kernel.clock import instant
 from kernel.db import Database
 from kernel.errors import Conflict, Denied, InvalidInput, MusterError, NotFound, StaleRevision, ValidationFailed
 from kernel.paging import PageRequest
+from kernel.reasons import Reason
 from kernel.resources import Resources
-from tests.builders.cluster_world import OPERATOR, SUBMITTER, ClusterWorld
+from tests.builders.cluster_world import ADMIN, OPERATOR, SUBMITTER, ClusterWorld
 from tests.builders.clusters import a_config, an_attached_config
 
 
@@ -157,6 +158,43 @@ class TestEdit:
         assert world.probe.asked[-1].address == "http://127.0.0.1:9999"
 
 
+class TestOpenToEverybody:
+    """Clusters whose Job API answers without a token."""
+
+    OPEN = an_attached_config(credential=None, allow_open=True)
+
+    async def test_only_an_administrator_takes_one(self, world: ClusterWorld) -> None:
+        assert (await refusal(world.do("create", self.OPEN))).code == "ROLE_REQUIRED"
+        assert (await world.do("create", self.OPEN, actor=ADMIN)).allow_open
+
+    async def test_only_an_administrator_makes_one_of_another(self, world: ClusterWorld) -> None:
+        await world.do("create", an_attached_config())
+        assert (await refusal(world.do("edit", "a1", {"allow_open": True}))).code == "ROLE_REQUIRED"
+        assert (await world.do("edit", "a1", {"allow_open": True}, actor=ADMIN)).allow_open
+
+    async def test_what_was_allowed_for_one_address_is_not_for_another(self, world: ClusterWorld) -> None:
+        await world.do("create", self.OPEN, actor=ADMIN)
+        assert (await world.do("edit", "a1", {"max_runs": 3})).max_runs == 3
+        moved = {"address": "http://127.0.0.1:9999"}
+        assert (await refusal(world.do("edit", "a1", moved))).code == "ROLE_REQUIRED"
+        assert not (await world.do("edit", "a1", moved | {"allow_open": False})).allow_open
+
+    async def test_one_that_opens_later_is_healthy_no_more(self, world: ClusterWorld) -> None:
+        cluster = await world.do("create", an_attached_config())
+        await world.probe_once(cluster.id)
+        assert (await world.cluster("a1")).health.status is HealthStatus.HEALTHY
+        world.probe.open.add("http://127.0.0.1:8265")
+        for _ in range(5):  # the list of jobs is due at the third
+            world.clock.pass_s(10)
+            await world.probe_once(cluster.id)
+        health = (await world.cluster("a1")).health
+        assert health.status is HealthStatus.UNHEALTHY
+        assert health.failure == Reason(code="JOB_API_OPEN")
+        await world.do("edit", "a1", {"allow_open": True}, actor=ADMIN)
+        await world.probe_once(cluster.id)
+        assert (await world.cluster("a1")).health.status is HealthStatus.HEALTHY
+
+
 class TestStart:
     async def test_again_changes_nothing(self, world: ClusterWorld) -> None:
         await world.do("create", a_config())
@@ -279,7 +317,8 @@ class TestOnDemand:
             (view,) = await world.clusters.views(session)
             assert view.on_demand
             assert view == await world.clusters.view(session, cluster.id)
-            use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=Resources(cpu=3, memory_gib=6))
+            amount = Resources(cpu=3, memory_gib=6)
+            use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=amount, is_starting=True)
             assert await world.clusters.usage(session) == {"default": (use,)}
 
     async def test_never_goes_beyond_the_quota(self, world: ClusterWorld) -> None:

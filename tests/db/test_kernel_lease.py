@@ -1,5 +1,6 @@
 """At most one holder, taken over when it expires or is dead."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,6 +84,12 @@ async def test_a_dead_process_of_this_host_need_not_expire(
     assert await mine.hold()
 
 
+async def test_a_zombie_is_a_dead_process(database: Database, clock: FakeClock, child: subprocess.Popen[bytes]) -> None:
+    assert await lease_of(database, clock, holder_of(child.pid)).hold()
+    _die_unburied(child)
+    assert await lease_of(database, clock).hold()
+
+
 async def test_a_later_process_with_the_same_number_is_another(database: Database, clock: FakeClock) -> None:
     me = Holder.this_process()
     former = lease_of(database, clock, replace(me, started=str(int(me.started) - 1)))
@@ -114,3 +121,8 @@ def test_a_holder_is_written_and_read() -> None:
     assert Holder.parse(str(me)) == me
     assert not me.is_gone()
     assert not FAR_AWAY.is_gone()
+
+
+def _die_unburied(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

@@ -12,9 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.clock import SystemClock
 from kernel.db import Database
 from kernel.events import EventRow, record
-from kernel.loop import MAX_BACKOFF_S, Hints, Loop, Reconciler, Stage, Step, Superseded
+from kernel.loop import MAX_BACKOFF_S, MAX_REST_S, Hints, Loop, Reconciler, Stage, Step, Superseded
 
 TIMEOUT_S = 20
+LOOK_S = 0.02
 
 
 class Counter(Reconciler[str, str, int]):
@@ -29,6 +30,7 @@ class Counter(Reconciler[str, str, int]):
         self.most_at_once = 0
         self.in_act: Callable[[str], Awaitable[None]] | None = None
         self.times_superseded = 0
+        self.pause_s = 0.0
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
         del session
@@ -61,7 +63,7 @@ class Counter(Reconciler[str, str, int]):
 
     def again_s(self, plan: str, outcome: int) -> float | None:
         del plan, outcome
-        return 0.0
+        return self.pause_s
 
 
 class Endless(Counter):
@@ -129,6 +131,29 @@ async def test_many_hints_cost_few_looks_where_a_look_is_dear(database: Database
             loop.hint("a")
             await asyncio.sleep(0.002)
     assert 2 <= looks <= 11
+
+
+async def test_who_answers_slowly_is_asked_less_often(database: Database) -> None:
+    assert await _five_looks(database, pause_s=0.001, pace=6.0) > 4 * 6.0 * LOOK_S
+
+
+async def test_what_is_due_now_is_not_held_back(database: Database) -> None:
+    assert await _five_looks(database, pause_s=0.0, pace=1000.0) < 4 * MAX_REST_S
+
+
+async def _five_looks(database: Database, *, pause_s: float, pace: float) -> float:
+    """Seconds from the first to the fifth."""
+    looks = asyncio.Queue[float]()
+
+    async def look(_key: str) -> None:
+        await asyncio.sleep(LOOK_S)
+        looks.put_nowait(asyncio.get_running_loop().time())
+
+    counter = Endless("a")
+    counter.in_act, counter.relist_s, counter.pace, counter.pause_s = look, 30.0, pace, pause_s
+    async with asyncio.timeout(TIMEOUT_S), running(Loop(counter, database, SystemClock())):
+        ends = [await looks.get() for _ in range(5)]
+    return ends[-1] - ends[0]
 
 
 async def test_one_key_is_never_in_two_hands(database: Database) -> None:

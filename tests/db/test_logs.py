@@ -8,8 +8,8 @@ from cluster_groups.model.cluster import Endpoint
 from kernel.db import Database
 from kernel.loop import Hints
 from rayjobs import logs as logs_module
-from rayjobs.log_pages import WhichLog, find_attempt, read_page
-from rayjobs.logs import LogKeeper, Source, keep_ends
+from rayjobs.log_pages import WhichLog, find_log, read_page
+from rayjobs.logs import LogId, LogKeeper, Source, keep_ends
 from rayjobs.model.run import AttemptState, RunState, submission_id
 from rayjobs.run_store import get_run
 from rayjobs.tables import AttemptRow
@@ -37,10 +37,9 @@ class Desk:
     def __init__(self, database: Database, run_id: str, node: Node, keeper: LogKeeper) -> None:
         self.database, self.run_id, self.node, self.keeper = database, run_id, node, keeper
         self.attempt_id = submission_id(run_id, 1)
+        self.log = LogId(attempt_id=self.attempt_id)
         endpoint = Endpoint(address="http://127.0.0.1:1")
-        self.source = Source(
-            attempt_id=self.attempt_id, endpoint=endpoint, agent_address="http://127.0.0.1:2", path="x"
-        )
+        self.source = Source(log=self.log, endpoint=endpoint, agent_address="http://127.0.0.1:2")
 
     async def grow(self, data: bytes, *, is_over: bool = False) -> bool:
         self.node.content += data
@@ -49,8 +48,8 @@ class Desk:
     async def text(self, offset: int = 0, limit_bytes: int = 2**20) -> tuple[str, int, bool]:
         async with self.database.read() as session:
             run = await get_run(session, self.run_id)
-            attempt = await find_attempt(session, run, WhichLog())
-        page = await read_page(self.keeper, run, attempt, offset=offset, limit_bytes=limit_bytes)
+            found = await find_log(session, run, WhichLog())
+        page = await read_page(self.keeper, run, found, offset=offset, limit_bytes=limit_bytes)
         return page.data, page.next_offset, page.complete
 
 
@@ -102,9 +101,9 @@ class TestCopying:
         assert [blob.size_bytes async for blob in blobs.find("logs/")] == [50]
 
     async def test_no_driver_no_log_but_rays_message(self, desk: Desk) -> None:
-        await desk.keeper.close(desk.attempt_id, text=b"pip failed\n")
+        await desk.keeper.close(desk.log, text=b"pip failed\n")
         assert await desk.text() == ("pip failed\n", 11, True)
-        await desk.keeper.close(desk.attempt_id, text=b"again\n")
+        await desk.keeper.close(desk.log, text=b"again\n")
         assert (await desk.text())[0] == "pip failed\n"
 
     async def test_of_a_long_log_the_ends_are_kept(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,15 @@ async def test_a_newer_schema_is_refused(empty_database: Database) -> None:
         await migrations.upgrade(empty_database)
 
 
+async def test_a_schema_of_the_same_name_with_other_columns_is_refused(empty_database: Database) -> None:
+    await migrations.upgrade(empty_database)
+    async with empty_database.write() as session:
+        await session.execute(text("ALTER TABLE tokens RENAME COLUMN role TO rank"))
+    with pytest.raises(Unavailable, match="DATABASE_OTHER") as refused:
+        await migrations.upgrade(empty_database)
+    assert refused.value.params == {"table": "tokens", "columns": ["role"]}
+
+
 async def test_services_that_start_together_upgrade_once(empty_database: Database) -> None:
     others = [Database(empty_database.url.render_as_string(hide_password=False)) for _ in range(3)]
     await asyncio.gather(*(migrations.upgrade(database) for database in [empty_database, *others]))

@@ -162,21 +162,11 @@ class TestStop:
         await bench.place(run_id)
         async with bench.database.write() as session:
             await bench.service.end_runs_on(session, "clu_1", OPS)
-        assert (await bench.row(run_id)).stop_code == EndCode.FORCED
+        row = await bench.row(run_id)
+        assert (row.stop_code, row.stop_requested_by) == (EndCode.FORCED, OPS.user)
 
 
 class TestQueue:
-    async def test_places_follow_priority_then_age(self, bench: Bench) -> None:
-        job = (await bench.world.create(bench.world.on_demand())).job
-        runs = [await bench.submit(job, priority=priority) for priority in (5, 9, 5, 1)]
-        places = {}
-        async with bench.database.read() as session:
-            for run_id in runs:
-                row = await run_store.get_run(session, run_id)
-                places[run_id] = await run_store.place_in_queue(session, row)
-        assert [places[run_id][0] for run_id in runs] == [2, 1, 3, 4]
-        assert places[runs[3]][1] == [runs[2], runs[0], runs[1]]
-
     async def test_priority_changes_only_while_waiting(self, bench: Bench) -> None:
         run_id = await bench.submit((await bench.world.create(bench.world.on_demand())).job)
         async with bench.database.write() as session:
@@ -226,7 +216,7 @@ class TestPages:
         assert seen == mine
         async with bench.database.read() as session:
             by_job = await run_store.page_of_runs(session, RunFilter(equal={}, job="other"), PageRequest())
-            by_state = await run_store.page_of_runs(session, RunFilter(equal={"state": "RUNNING"}), PageRequest())
+            by_state = await run_store.page_of_runs(session, RunFilter(equal={}, states=["RUNNING"]), PageRequest())
         assert (len(by_job.items), len(by_state.items)) == (1, 0)
 
     async def test_unknown_run(self, bench: Bench) -> None:
@@ -244,10 +234,10 @@ class TestReports:
             row.allocated_at = row.enqueued_at + timedelta(seconds=2)
             row.started_at = row.enqueued_at + timedelta(seconds=5)
         async with bench.database.read() as session:
-            report = await report_one(session, await run_store.get_run(session, run_id))
+            report = await report_one(session, await run_store.get_run(session, run_id), NOW)
         states = {phase.name.value: phase.state.value for phase in report.phases}
         assert states == {"queue": "done", "environment": "done", "running": "active", "release": "pending"}
-        assert report.task_counts["running"] == 1
+        assert report.groups[0].running == 1
 
     async def test_the_attempts_view_has_what_its_next_step_depends_on(self, bench: Bench) -> None:
         job = (await bench.world.create(bench.world.shared(stop_grace_s=3))).job
@@ -258,8 +248,8 @@ class TestReports:
             return None
 
         async with bench.database.read() as session:
-            snapshot = await attempt_store.load(session, submission_id(run_id, 1), no_cluster)
-        assert snapshot is not None
+            found = await attempt_store.load(session, [submission_id(run_id, 1), "run_x-a1"], no_cluster)
+        (snapshot,) = found.values()
         view = snapshot.view
         assert (view.run_mode, view.stop_grace_s, view.cluster, view.epoch) == (RunMode.CLUSTER, 3, None, 1)
         assert view.cluster_is_gone

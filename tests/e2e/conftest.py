@@ -18,7 +18,8 @@ DOWN_TIMEOUT_S = 60
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with running(Service(tmp_path_factory.mktemp("muster"))) as service:
+    soon = {"MUSTER_RETRY_BACKOFF_MIN_S": "1", "MUSTER_RETRY_BACKOFF_MAX_S": "2"}
+    with running(Service(tmp_path_factory.mktemp("muster"), **soon)) as service:
         yield service
 
 

@@ -62,7 +62,8 @@ def test_a_disk_that_is_full_later(tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.mkdir()
     (large / "weights").write_bytes(Random(1).randbytes(16 * 2**20))  # noqa: S311 - no secret, only hard to pack
-    with running(Service(tmp_path, on_small_disk("8m"), MUSTER_ADMIN_TOKEN="small", MUSTER_TOKEN="small")) as service:
+    token = "token-of-a-small-disk"
+    with running(Service(tmp_path, on_small_disk("8m"), MUSTER_ADMIN_TOKEN=token, MUSTER_TOKEN=token)) as service:
         said = service.muster("package", "upload", large)
         assert said.code == 5
         assert "error: DISK_FULL: " in said.err

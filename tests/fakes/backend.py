@@ -6,6 +6,7 @@ from dataclasses import replace
 from cluster_groups.model.cluster import ClusterSpec, Endpoint, Observed, Phase, ProbeResult
 from kernel.clock import Clock
 from kernel.errors import Unavailable
+from kernel.reasons import Reason
 
 ABSENT = Observed(phase=Phase.ABSENT)
 
@@ -53,14 +54,27 @@ class FakeBackend:
 
 
 class FakeProbe:
-    """`results` by address; one that is not there passes without nodes."""
+    """`results` by address; one that is not there passes without nodes. `open` are those that answer anybody."""
 
     def __init__(self, clock: Clock) -> None:
         self.results: dict[str, ProbeResult] = {}
+        self.open: set[str] = set()
         self.asked: list[Endpoint] = []
+        self.listed: list[str] = []
+        """Addresses of the looks that listed the jobs too."""
         self._clock = clock
 
-    async def probe(self, endpoint: Endpoint, *, with_nodes: bool) -> ProbeResult:
+    async def probe(self, endpoint: Endpoint, *, with_nodes: bool, with_jobs: bool = False) -> ProbeResult:
         self.asked.append(endpoint)
+        if with_jobs:
+            self.listed.append(endpoint.address)
         result = self.results.get(endpoint.address, ProbeResult(at=self._clock.now()))
-        return replace(result, at=self._clock.now(), nodes=result.nodes if with_nodes else None)
+        is_open = endpoint.address in self.open
+        if endpoint.token is None and not is_open:
+            result = ProbeResult(at=self._clock.now(), failure=Reason(code="PROBE_UNAUTHORIZED"))
+        return replace(
+            result,
+            at=self._clock.now(),
+            nodes=result.nodes if with_nodes else None,
+            is_open=is_open if with_jobs and result.failure is None else None,
+        )

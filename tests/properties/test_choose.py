@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_groups.decide.choose import choose_member, match_cluster
+from cluster_groups.decide.choose import Decision, choose_member, match_cluster
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.group import ClusterGroup, Member
@@ -44,12 +44,16 @@ def takes_work(member: Member, view: ClusterView | None, demand: Demand) -> bool
     )
 
 
+def choose(group: ClusterGroup, there: dict[str, ClusterView], demand: Demand, lacks: dict[str, Any]) -> Decision:
+    return choose_member(group, there, lacks, NOW, lambda view: match_cluster(view, demand))
+
+
 @given(groups, views, demands, rooms)
 def test_the_first_member_that_takes_work_and_has_room_is_chosen(
     group: ClusterGroup, there: dict[str, ClusterView], demand: Demand, room: dict[str, Reason]
 ) -> None:
     lacks: dict[str, Any] = {name: room.get(name) for name in there}
-    decision = choose_member(group, there, demand, lacks, NOW)
+    decision = choose(group, there, demand, lacks)
     able = [
         member
         for member in group.members
@@ -63,7 +67,7 @@ def test_the_first_member_that_takes_work_and_has_room_is_chosen(
 def test_every_member_is_accounted_for_and_a_wait_has_a_reason(
     group: ClusterGroup, there: dict[str, ClusterView], demand: Demand, room: dict[str, Reason]
 ) -> None:
-    decision = choose_member(group, there, demand, room, NOW)
+    decision = choose(group, there, demand, room)
     assert sorted(one.cluster for one in decision.candidates) == sorted(one.cluster for one in group.members)
     assert all(one.eligible == (one.reason is None) for one in decision.candidates)
     assert (decision.waiting is None) == (decision.chosen is not None)
@@ -76,4 +80,4 @@ def test_neither_the_lists_order_nor_the_moment_matters(
     shuffled = list(group.members)
     random.shuffle(shuffled)
     again = a_group(*shuffled)
-    assert choose_member(group, there, demand, room, NOW) == choose_member(again, there, demand, room, NOW)
+    assert choose(group, there, demand, room) == choose(again, there, demand, room)

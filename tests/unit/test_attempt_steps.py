@@ -15,10 +15,10 @@ from rayjobs.decide.attempt import (
     Do,
     Problem,
     Seen,
-    advance,
     decide_attempt,
     pause_s,
 )
+from rayjobs.decide.attempt_outcome import advance
 from rayjobs.gateway.base import RayJob, RayStatus
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import ATTEMPT_TRANSITIONS, AttemptState, EndClass, EndCode, RunState
@@ -221,7 +221,7 @@ class TestStopping:
         )
         change = step(view, after_s=60)
         assert change.end is not None
-        assert (change.state, change.end.code) == (AttemptState.COLLECTING, EndCode.FORCED)
+        assert (change.state, change.end.code) == (AttemptState.COLLECTING, EndCode.BY_USER)
 
     def test_a_shared_cluster_is_asked_again(self) -> None:
         view = an_attempt(AttemptState.STOPPING, stop_code=EndCode.BY_USER, run_state=RunState.STOPPING)

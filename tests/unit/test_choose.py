@@ -23,7 +23,7 @@ def choose(
 ) -> Decision:
     by_name = {view.name: view for view in views}
     told = {name: (lacks or {}).get(name) for name in by_name}
-    return choose_member(group, by_name, demand, told, NOW)
+    return choose_member(group, by_name, told, NOW, lambda view: match_cluster(view, demand))
 
 
 class TestOrder:

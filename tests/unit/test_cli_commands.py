@@ -78,6 +78,8 @@ class TestExitCodes:
             ["job", "create", "-f", "/does/not/exist"],
             ["package", "upload", "/does/not/exist"],
             ["run", "wait", "run_1", "--for", "DONE"],
+            ["run", "list", "--tag", "no-value"],
+            ["job", "create", "x", "--set", "requirements={cpu: 1, cpu: 2}"],
             ["whoami", "--address", "localhost:8266"],
             ["whoami", "--address", "http://[::1"],
             ["whoami", "--address", "http://host:port"],
@@ -88,6 +90,26 @@ class TestExitCodes:
         result = cli(*args)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith("error: USAGE: ")
+
+    @pytest.mark.parametrize("ref", ["", "a/b", "demo/revisions"])
+    def test_what_can_be_no_name_is_not_found_and_not_asked_for(self, server: StandIn, cli: Cli, ref: str) -> None:
+        result = cli("job", "show", ref)
+        assert (result.exit_code, result.stderr) == (3, f"error: NOT_FOUND: nothing can be named {ref!r}\n")
+        assert server.requests == []
+
+    @pytest.mark.parametrize("ref", [".", "..", "...", "a.b", "%2e", "a b?c#d"])
+    def test_a_name_of_any_signs_stays_one_part_of_the_path(self, server: StandIn, cli: Cli, ref: str) -> None:
+        server.on("GET", f"/jobs/{ref}", JOB)
+        assert cli("job", "show", ref).exit_code == 0
+
+    @pytest.mark.parametrize(
+        ("given", "asked"),
+        [("team=vision", "team:vision"), ("team:vision", "team:vision"), ("x=a:b=c", "x:a:b=c"), ("x:a=b", "x:a=b")],
+    )
+    def test_a_tag_is_looked_for_as_it_was_given(self, server: StandIn, cli: Cli, given: str, asked: str) -> None:
+        for noun in ("job", "run"):
+            cli(noun, "list", "--tag", given)
+            assert server.requests[-1].query == {"tag": asked}
 
     def test_a_fault_of_ours_is_one_line(self, server: StandIn, cli: Cli) -> None:
         server.on("GET", "/runs", {"not what": "was promised"})
@@ -174,6 +196,14 @@ class TestCreate:
         assert request.query == {"dry_run": "true"}
         assert request.body["tags"] == {"x": "1", "y": "2"}
         assert request.body["retry"] == {"on": ["lost"]}
+
+    @pytest.mark.parametrize(
+        "text", ["name: a\ntags:\n  x: '1'\n  x: '2'\n", '{"name": "a", "tags": {"x": 1, "x": 2}}']
+    )
+    def test_a_key_that_is_given_twice_is_named(self, server: StandIn, cli: Cli, text: str) -> None:
+        result = cli("job", "create", "-f", "-", stdin=text)
+        assert (result.exit_code, server.requests) == (2, [])
+        assert result.stderr.startswith("error: USAGE: the key x stands twice in the same object\n")
 
     @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "just words", "\udcff"])
     def test_a_file_that_is_no_body(self, server: StandIn, cli: Cli, tmp_path: Path, text: str) -> None:

@@ -59,7 +59,8 @@ class AnsweredRun:
         return Reply(body=a_run(state, end=self.end) if self.is_over else a_run())
 
     def page(self, request: Request) -> Reply:
-        return Reply(body=self._piece(int(request.query["offset"])) | {"complete": self.is_over})
+        piece = self._piece(int(request.query["offset"]), int(request.query["limit_bytes"]))
+        return Reply(body=piece | {"complete": piece["next_offset"] == len(self.log)})
 
     def stream(self, request: Request) -> Reply:
         offset = int(request.headers["last-event-id"])
@@ -80,8 +81,8 @@ class AnsweredRun:
             sent += sse("end", {"next_offset": offset})
         raise Drop(sent + chunk(b""))
 
-    def _piece(self, offset: int) -> Json:
-        data = self.log[offset : self.written]
+    def _piece(self, offset: int, limit_bytes: int = 2**20) -> Json:
+        data = self.log[offset : min(self.written, offset + limit_bytes)]
         while data and (data[-1] & 0xC0 == 0x80 or data[-1] >= 0xC0):  # whole characters only
             data = data[:-1]
         return {"offset": offset, "next_offset": offset + len(data), "data": data.decode()}
@@ -272,6 +273,25 @@ class TestCommand:
         assert cli("run", "logs", RUN_ID, "--tail", "2").stdout == "two\nthree\n"
         assert cli("run", "logs", "-f", RUN_ID, "--tail", "1").stdout == "three\nfour\n"
 
+    @pytest.mark.parametrize(
+        ("log", "count", "shown"),
+        [
+            ("one\n" + "öx" * 2**20 + "\nthree\n", 2, "öx" * 2**20 + "\nthree\n"),
+            ("one\n" + "x" * 3 * 2**20, 1, "x" * 3 * 2**20),
+            ("x" * (2**20 - 1) + "\ntwo\n", 1, "two\n"),
+            ("\n" * 3 * 2**20, 2**20, "\n" * 2**20),
+            ("one\ntwo", 0, ""),
+            ("one\n", 0, ""),
+            ("one\ntwo", 5, "one\ntwo"),
+        ],
+    )
+    def test_the_tail_is_whole_however_long_its_lines(
+        self, server: StandIn, cli: Cli, log: str, count: int, shown: str
+    ) -> None:
+        run = AnsweredRun(server, log)
+        run.written = len(run.log)
+        assert cli("run", "logs", RUN_ID, "--tail", str(count)).stdout == shown
+
     def test_ctrl_c_detaches_and_says_how_to_go_on_at_the_same_byte(self, server: StandIn, cli: Cli) -> None:
         run = AnsweredRun(server)
         run.written = 500
@@ -315,3 +335,10 @@ class TestWait:
         assert (result.exit_code, result.stdout) == (1, f"{RUN_ID}\n")
         assert "line 199" in result.stderr
         assert "line 179" not in result.stderr
+
+    def test_a_last_line_that_is_too_long_is_shown_as_cut(self, server: StandIn, cli: Cli) -> None:
+        run = AnsweredRun(server, "x" * 2 * 2**20 + "end\n", end=an_end("user", "EXIT_NONZERO", 1))
+        run.written = len(run.log)
+        (line,) = [line for line in cli("run", "wait", RUN_ID).stderr.splitlines() if line.endswith("xend")]
+        assert line.startswith("…x")
+        assert len(line) < 2**15

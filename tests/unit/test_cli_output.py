@@ -149,6 +149,11 @@ class TestFormats:
         assert "head.cpu         2\n" in out
         assert "worker_groups\nNAME  CPU\nw1    1\nw2    4\n" in out
 
+    def test_a_job_of_the_ray_endpoint_is_told_by_its_senders_name(self, server: StandIn, cli: Cli) -> None:
+        runs = [{"id": "run_1", "job": "job_01m8", "ray_submission_id": "night-7"}, {"id": "run_2", "job": "demo"}]
+        server.on("GET", "/runs", {"items": runs, "next_cursor": None})
+        assert [line.split()[1] for line in cli("run", "list").stdout.splitlines()] == ["JOB", "night-7", "demo"]
+
     def test_a_cordoned_cluster_is_marked(self, server: StandIn, cli: Cli) -> None:
         items = [{"name": name, "state": "RUNNING", "cordoned": name == "shut"} for name in ("open", "shut")]
         server.on("GET", "/clusters", {"items": items, "next_cursor": None})

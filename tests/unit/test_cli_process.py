@@ -112,6 +112,19 @@ class TestPipe:
             assert process.stderr.read() == b""
         assert process.returncode == 141
 
+    @pytest.mark.parametrize("call", [["--help"], ["run", "logs", "run_1"], ["run", "list", "-o", "json"]])
+    def test_a_full_disk_is_told_in_one_line(self, server: StandIn, cli: Cli, call: list[str]) -> None:
+        page = {"offset": 0, "next_offset": 10**6, "data": "x" * 10**6, "complete": True}
+        server.on("GET", "/runs/run_1/logs", Reply(body=page))
+        server.on("GET", "/runs", {"items": [], "next_cursor": None})
+        command = [sys.executable, "-c", CALL_MAIN, *call]
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                command, stdout=full, stderr=subprocess.PIPE, env=_environment(cli), text=True, check=False
+            )
+            assert (done.returncode, done.stderr) == (2, "error: OUTPUT: No space left on device\n")
+            assert subprocess.run(command, stdout=full, stderr=full, env=_environment(cli), check=False).returncode == 2
+
 
 def _environment(cli: Cli) -> dict[str, str]:
     return {name: value for name, value in cli.env.items() if value is not None}

@@ -133,6 +133,7 @@ class TestKinds:
         [
             (a_config(address="http://h"), ("FIELD_NOT_FOR_KIND", "/address")),
             (a_config(credential="tok"), ("FIELD_NOT_FOR_KIND", "/credential")),
+            (a_config(allow_open=True), ("FIELD_NOT_FOR_KIND", "/allow_open")),
             (an_attached_config(image="ray:2"), ("FIELD_NOT_FOR_KIND", "/image")),
             (an_attached_config(head=HEAD), ("FIELD_NOT_FOR_KIND", "/head")),
             (an_attached_config(worker_groups=(WORKER,)), ("FIELD_NOT_FOR_KIND", "/worker_groups")),

@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from cluster_groups.decide.health import judge
+import pytest
+
+from cluster_groups.decide.health import after_failed_submits, judge, list_is_due, unfit
 from cluster_groups.model.cluster import ProbeResult
-from cluster_groups.model.health import Health, HealthStatus
+from cluster_groups.model.health import FailedSubmit, Health, HealthStatus
 from kernel.reasons import Reason
 from tests.builders.clusters import NOW, a_node
 
@@ -27,6 +30,12 @@ class Watch:
 
     def after(self, looks: str) -> HealthStatus:
         return self.see(looks)[-1]
+
+    def fail(self, *attempts: str) -> HealthStatus:
+        """These cannot be sent there now."""
+        failed = [FailedSubmit(at=self.now, attempt=attempt, why="UNREACHABLE") for attempt in attempts]
+        self.health = after_failed_submits(self.health, failed, self.now)
+        return self.health.status
 
     def _look(self, look: str) -> HealthStatus:
         self.now += self.every
@@ -72,9 +81,11 @@ class TestUnhealthy:
     def test_says_why(self) -> None:
         watch = Watch()
         watch.see(".xxx")
-        assert watch.health.failure == MISS
+        assert watch.health.failure == watch.health.because == MISS
         watch.see(".")
-        assert watch.health.failure is None
+        assert (watch.health.failure, watch.health.because, watch.health.finding) == (None, MISS, MISS)
+        watch.see("......")
+        assert watch.health.finding is None
 
 
 class TestUnknown:
@@ -116,11 +127,110 @@ class TestFlapping:
         watch.see("." + self.DOWN_AND_UP + "xxx")
         assert watch.after("x" * 30) is UNHEALTHY
 
+    def test_a_silence_in_between_hides_no_change(self) -> None:
+        watch = Watch()
+        watch.see("." + self.DOWN_AND_UP)
+        assert watch.after("    xxx") is FLAPPING
+
+    def test_a_silence_alone_is_no_change(self) -> None:
+        assert Watch().after(".    ." * 5) is HEALTHY
+
     def test_slow_changes_are_no_flapping(self) -> None:
         watch = Watch()
         watch.see("." + self.DOWN_AND_UP)
         watch.see("." * 60)
         assert watch.after("xxx") is UNHEALTHY
+
+
+class TestFailedSubmits:
+    def test_three_make_it_unhealthy_though_its_looks_pass(self) -> None:
+        watch = Watch()
+        watch.see(".")
+        assert [watch.fail(attempt) for attempt in "abc"] == [HEALTHY, HEALTHY, UNHEALTHY]
+        params = {"failures": 3, "minutes": 5, "last": "UNREACHABLE"}
+        assert watch.health.finding == Reason(code="SUBMITS_FAIL", params=params)
+        assert watch.health.since == watch.now
+
+    def test_only_those_of_the_last_five_minutes_count(self) -> None:
+        watch = Watch()
+        watch.see(".")
+        watch.fail("a", "b")
+        watch.see("." * 29)
+        assert watch.fail("c") is UNHEALTHY
+        late = Watch()
+        late.see(".")
+        late.fail("a", "b")
+        late.see("." * 30)
+        assert late.fail("c") is HEALTHY
+
+    def test_one_that_is_sent_again_and_again_counts_once(self) -> None:
+        watch = Watch()
+        watch.see(".")
+        assert {watch.fail("a", "a", "b") for _ in range(10)} == {HEALTHY}
+
+    def test_it_recovers_by_looks_as_ever(self) -> None:
+        watch = Watch()
+        watch.see(".....")
+        watch.fail("a", "b", "c")
+        assert watch.see("......") == [UNHEALTHY] * 6
+        assert watch.health.finding is not None
+        assert watch.after(".") is HEALTHY
+        assert watch.fail("d", "e") is HEALTHY
+        assert watch.fail("f") is FLAPPING
+
+    @pytest.mark.parametrize("looks", ["", "xxx", ".xxx", ".    "])
+    def test_of_one_that_takes_no_work_they_say_nothing(self, looks: str) -> None:
+        watch = Watch()
+        watch.see(looks)
+        before = watch.health
+        watch.fail("a", "b", "c")
+        assert watch.health == before
+
+
+class TestTheListOfJobs:
+    @pytest.mark.parametrize(("after_s", "due"), [(0, False), (29, False), (30, True)])
+    def test_is_asked_for_each_30_s(self, after_s: int, *, due: bool) -> None:
+        seen = judge(Health(since=NOW), ProbeResult(at=NOW, is_open=False), NOW)
+        assert list_is_due(seen, NOW + timedelta(seconds=after_s)) is due
+
+    def test_is_part_of_the_first_look(self) -> None:
+        assert list_is_due(Health(since=NOW), NOW)
+
+    def test_is_asked_for_at_every_look_after_a_miss_so_that_it_can_miss_three_times(self) -> None:
+        seen = judge(Health(since=NOW), ProbeResult(at=NOW, is_open=False), NOW)
+        missed = judge(seen, ProbeResult(at=NOW, failure=MISS), NOW)
+        assert list_is_due(missed, NOW)
+
+
+class TestUnfit:
+    @pytest.mark.parametrize("version", ["2.53.0", "2.9.3", "1.13", "2.53.1rc1"])
+    def test_a_ray_before_2_54(self, version: str) -> None:
+        reason = Reason(code="RAY_TOO_OLD", params={"version": version, "minimum": "2.54"})
+        assert unfit(ProbeResult(at=NOW, ray_version=version), allow_open=True) == reason
+
+    @pytest.mark.parametrize("version", ["2.54.0", "2.60.0", "2.100", "3.0.0.dev0"])
+    def test_a_later_one_is_fine(self, version: str) -> None:
+        assert unfit(ProbeResult(at=NOW, ray_version=version, is_open=False), allow_open=False) is None
+
+    def test_an_old_ray_is_why_whatever_else_fails_there(self) -> None:
+        result = ProbeResult(at=NOW, ray_version="2.9.0", failure=MISS)
+        failure = judge(Health(since=NOW), result, NOW).failure
+        assert failure is not None
+        assert failure.code == "RAY_TOO_OLD"
+
+    def test_a_job_api_that_answers_anybody_unless_that_is_allowed(self) -> None:
+        result = ProbeResult(at=NOW, is_open=True)
+        assert unfit(result, allow_open=False) == Reason(code="JOB_API_OPEN")
+        assert unfit(result, allow_open=True) is None
+
+    @pytest.mark.parametrize("seen", [{"ray_version": "2.53.0"}, {"is_open": True}])
+    def test_never_becomes_healthy_and_does_not_stay_so(self, seen: dict[str, Any]) -> None:
+        unfit_look, fine = ProbeResult(at=NOW, **seen), ProbeResult(at=NOW, is_open=False)
+        never, healthy = Health(since=NOW), judge(Health(since=NOW), fine, NOW)
+        for _ in range(3):
+            never, healthy = judge(never, unfit_look, NOW), judge(healthy, unfit_look, NOW)
+        assert (never.status, healthy.status) == (PENDING, UNHEALTHY)
+        assert list_is_due(healthy, NOW)
 
 
 class TestWorkers:

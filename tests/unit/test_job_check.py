@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
-from rayjobs.job_check import check_job, starts_in, with_defaults
+from rayjobs.job_check import check_job, with_defaults
+from rayjobs.job_command import starts_in
 from rayjobs.model.job import JobSpec, Origin, Requirements, Retry, RunMode
 from runtime_envs.check_uri import UriPolicy
 

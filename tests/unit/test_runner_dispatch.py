@@ -23,6 +23,8 @@ from rayjobs.dispatch import (
 from rayjobs.runner.spec import unpack
 
 SOURCES = sorted((Path(__file__).parents[2] / "rayjobs" / "runner").glob("*.py"))
+OF_GANGS = {"gang.py", "placement.py", "task_actor.py"}
+"""They drive Ray; a plain job does without it."""
 
 
 def a_spec(command: str = "true", stop_grace_s: float = 10) -> RunnerSpec:
@@ -51,12 +53,21 @@ class TestPackage:
         assert content == {f"muster_runner/{source.name}": source.read_bytes() for source in SOURCES}
 
     @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-    def test_runs_on_python_3_9_with_the_standard_library_only(self, source: Path) -> None:
+    def test_runs_on_python_3_9_with_the_standard_library_or_ray_only(self, source: Path) -> None:
         tree = ast.parse(source.read_text(), feature_version=(3, 9))
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         absolute = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
         absolute |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom) and node.level == 0}
-        assert {name.partition(".")[0] for name in absolute} <= sys.stdlib_module_names
+        allowed = sys.stdlib_module_names | ({"ray"} if source.name in OF_GANGS else set())
+        assert {name.partition(".")[0] for name in absolute} <= allowed
+
+    def test_a_plain_job_starts_without_what_gangs_need(self) -> None:
+        seen = "import sys, rayjobs.runner.main; print(*sys.modules)"
+        modules = subprocess.run(
+            [sys.executable, "-c", seen], capture_output=True, check=True, text=True
+        ).stdout.split()
+        assert "rayjobs.runner.guard" in modules
+        assert {"ray", "asyncio", "subprocess", "pathlib"}.isdisjoint(modules)
 
 
 class TestEntrypoint:

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from rayjobs.dispatch import RunnerSpec
-from rayjobs.runner.environment import bootstrap_text, node_ip, process_environment, task_variables
+from rayjobs.runner.environment import (
+    actors_job_config,
+    bootstrap_text,
+    node_ip,
+    process_environment,
+    ray_variables,
+    set_up_bound_s,
+    task_variables,
+)
 
 HOME = "/ray/py_modules_files/muster_runner_0123"
 AWKWARD = {
@@ -25,6 +33,16 @@ AWKWARD = {
     "not_utf8": b"\xff\xfe".decode("utf-8", "surrogateescape"),
 }
 GANG = [["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["10.0.1.1", "10.0.1.2", "10.0.1.3", "10.0.1.4", "10.0.1.5"]]
+
+JOB_CONFIG = {
+    "runtime_env": {
+        "working_dir": "gcs://a.zip",
+        "py_modules": ["gcs://muster_runner_0123.zip"],
+        "env_vars": {"A": "1", "RAY_JOB_STOP_WAIT_TIME_S": "20"},
+    },
+    "metadata": {"job_submission_id": "run_1-a1"},
+}
+DRIVERS = {"RAY_ADDRESS": "10.0.0.1:6379", "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(JOB_CONFIG), "X": "1"}
 
 
 def variables(addresses: list[list[str]], group: int, task: int, previous: str | None = None) -> dict[str, str]:
@@ -134,6 +152,43 @@ class TestProcessEnvironment:
             "A": "1",
         }
         assert process_environment(inherited, HOME) == {"MUSTER_MOUNT_DATA": "/d", "A": "1"}
+
+    def test_drops_what_ray_tells_its_workers(self) -> None:
+        inherited = {
+            "RAY_JOB_ID": "02000000",
+            "RAY_RAYLET_PID": "7",
+            "RAY_worker_niceness": "0",
+            "PYTHONBREAKPOINT": "ray.util.rpdb.set_trace",
+            "RAY_JOB_STOP_WAIT_TIME_S": "20",
+            "RAY_AUTH_MODE": "token",
+        }
+        assert process_environment(inherited, HOME) == {"RAY_AUTH_MODE": "token"}
+
+
+class TestRayVariablesOfATask:
+    def test_join_the_cluster_with_the_jobs_runtime_env_as_another_driver(self) -> None:
+        seen = ray_variables(DRIVERS, HOME)
+        assert json.loads(seen.pop("RAY_JOB_CONFIG_JSON_ENV_VAR")) == {
+            "runtime_env": {"working_dir": "gcs://a.zip", "env_vars": {"A": "1"}}
+        }
+        assert seen == {"RAY_ADDRESS": "10.0.0.1:6379", "PYTHONUNBUFFERED": "1"}
+
+    def test_of_the_actors_let_their_children_run_like_a_plain_jobs(self) -> None:
+        (seen,) = map(json.loads, actors_job_config(DRIVERS).values())
+        assert seen["runtime_env"].pop("env_vars") == {
+            "A": "1",
+            "RAY_JOB_STOP_WAIT_TIME_S": "20",
+            "RAY_worker_niceness": "0",
+        }
+        assert seen["metadata"] == JOB_CONFIG["metadata"]
+
+    @pytest.mark.parametrize(
+        ("config", "bound_s"),
+        [({}, 2100), ({"setup_timeout_seconds": 60}, 480), ({"setup_timeout_seconds": -1}, 21900)],
+    )
+    def test_bound_the_wait_by_rays_own_time(self, config: dict[str, int], bound_s: float) -> None:
+        job_config = json.dumps({"runtime_env": {"config": config}})
+        assert set_up_bound_s({"RAY_JOB_CONFIG_JSON_ENV_VAR": job_config}) == bound_s
 
 
 class TestNodeIp:

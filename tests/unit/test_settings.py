@@ -38,10 +38,12 @@ def test_another_file(state_dir: Path, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("toml", "reason"),
     [
-        ("prot = 80", "prot: there is no such setting"),
         ("port = 'x'", "port: Input should be a valid integer"),
         ("lease_ttl_s = 10", "lease_ttl_s: Input should be greater than or equal to 30"),
-        ("ray_default_target = 'nowhere/x'", "must be clusters/<name>, groups/<name> or jobs/<name>"),
+        (
+            "ray_default_target = 'nowhere/x'",
+            "ray_default_target: must be clusters/<name>, groups/<name> or jobs/<name>",
+        ),
         ("port = ", "Invalid value"),
     ],
 )
@@ -61,6 +63,33 @@ def test_a_variable_that_is_wrong_is_named(state_dir: Path, monkeypatch: pytest.
     assert refused.value.params["source"] == "MUSTER_PORT"
 
 
+def test_a_name_that_is_none_is_told_with_the_nearest(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state_dir / "muster.toml").write_text("prot = 80")
+    with pytest.raises(InvalidInput, match="UNKNOWN_SETTING") as refused:
+        Settings.load()
+    assert refused.value.params == {"source": f"{state_dir / 'muster.toml'}, prot", "nearest": "port"}
+    monkeypatch.setenv("MUSTER_RUN_RETENTION", "7")
+    with pytest.raises(InvalidInput, match="UNKNOWN_SETTING") as refused:
+        Settings.load()
+    assert refused.value.params == {"source": "MUSTER_RUN_RETENTION", "nearest": "MUSTER_RUN_RETENTION_DAYS"}
+
+
+def test_variables_of_others_are_left_alone(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MUSTER_ADDRESS", "MUSTER_TOKEN", "MUSTER_TEST_NO_SKIP"):
+        monkeypatch.setenv(name, "x")
+    assert Settings.load().state_dir == state_dir
+
+
+@pytest.mark.parametrize("secret", ["short", "a" * 40, "with blanks in between", "schlüssel-des-hauses"])
+def test_a_secret_that_is_easily_guessed_or_cannot_be_sent(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("MUSTER_ADMIN_TOKEN", secret)
+    with pytest.raises(InvalidInput, match="SECRET_TOO_WEAK") as refused:
+        Settings.load()
+    assert refused.value.params == {"source": "MUSTER_ADMIN_TOKEN", "length": 16, "variety": 8}
+
+
 def test_a_named_file_that_is_missing(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_CONFIG", str(state_dir / "none.toml"))
     with pytest.raises(InvalidInput, match="INVALID_SETTING"):
@@ -72,6 +101,6 @@ def test_every_setting_is_explained() -> None:
 
 
 def test_secrets_are_not_shown() -> None:
-    settings = Settings(admin_token="mst_secret", database_url="postgresql://u:hidden@h/d")
+    settings = Settings(admin_token="mst_secret-of-an-admin", database_url="postgresql://u:hidden@h/d")
     assert "mst_secret" not in repr(settings)
     assert "hidden" not in repr(settings)

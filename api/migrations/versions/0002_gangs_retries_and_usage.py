@@ -8,7 +8,7 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-_FILLED = {"attempts": ("placement", "events_bytes"), "runs": ("tries",)}
+_FILLED = {"attempts": ("placement", "events_bytes"), "runs": ("start_timeout_s", "task_groups", "tries")}
 """What the rows that are there already got a first value for."""
 
 
@@ -54,15 +54,21 @@ def upgrade() -> None:
 
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.add_column(sa.Column("placement", sa.JSON(), nullable=False, server_default="{}"))
+        batch_op.add_column(sa.Column("placing_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.add_column(sa.Column("allocated_at", sa.DateTime(timezone=True), nullable=True))
         batch_op.add_column(sa.Column("events_bytes", sa.BigInteger(), nullable=False, server_default="0"))
         batch_op.add_column(sa.Column("verdict", sa.JSON(), nullable=True))
 
     with op.batch_alter_table("runs", schema=None) as batch_op:
         batch_op.add_column(sa.Column("max_runtime_s", sa.Integer(), nullable=True))
+        batch_op.add_column(sa.Column("start_timeout_s", sa.Integer(), nullable=False, server_default="0"))
+        batch_op.add_column(sa.Column("task_groups", sa.JSON(), nullable=False, server_default="[]"))
         batch_op.add_column(sa.Column("tries", sa.Integer(), nullable=False, server_default="0"))
         batch_op.add_column(sa.Column("not_before", sa.DateTime(timezone=True), nullable=True))
-    op.execute("UPDATE runs SET tries = epoch")
+        batch_op.add_column(sa.Column("waiting_since", sa.DateTime(timezone=True), nullable=True))
+    op.execute("UPDATE runs SET waiting_since = enqueued_at")
+    with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.alter_column("waiting_since", nullable=False)
     for table, names in _FILLED.items():
         with op.batch_alter_table(table, schema=None) as batch_op:
             for name in names:
@@ -71,14 +77,18 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     with op.batch_alter_table("runs", schema=None) as batch_op:
+        batch_op.drop_column("waiting_since")
         batch_op.drop_column("not_before")
         batch_op.drop_column("tries")
+        batch_op.drop_column("task_groups")
+        batch_op.drop_column("start_timeout_s")
         batch_op.drop_column("max_runtime_s")
 
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.drop_column("verdict")
         batch_op.drop_column("events_bytes")
         batch_op.drop_column("allocated_at")
+        batch_op.drop_column("placing_at")
         batch_op.drop_column("placement")
 
     with op.batch_alter_table("usage", schema=None) as batch_op:

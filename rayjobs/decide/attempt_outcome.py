@@ -1,0 +1,169 @@
+"""What follows for an attempt, and for its run, from what came of an action."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from cluster_groups.model.cluster import ClusterState
+from rayjobs.decide.attempt import COLLECT_PATIENCE_S, LATE_POST_S, Action, Change, Do, Problem, Seen
+from rayjobs.decide.retry import Again, Backoff, Ended, decide_retry
+from rayjobs.gateway.base import RayJob, RayStatus
+from rayjobs.gateway.status import GangSight, judge_end
+from rayjobs.model.run import AttemptState, End, EndClass, EndCode, RunState
+from rayjobs.snapshot import AttemptView
+
+DEFAULT_BACKOFF = Backoff()
+CONTENT_REFUSED = frozenset({400, 413, 422})
+"""Statuses that speak of what was sent; other refusals are no fault of the user's."""
+
+
+def advance(view: AttemptView, action: Action, seen: Seen, now: datetime, backoff: Backoff = DEFAULT_BACKOFF) -> Change:
+    """`backoff` bounds the pause before another try."""
+    change = _advance(view, action, seen, now)
+    again = None if change.end is None else decide_retry(_ended(view, change.end), backoff, now)
+    if again is None:
+        return change
+    reason = replace(again.reason, params={**again.reason.params, **_how_often(view, again)})
+    return replace(change, run_state=RunState.WAITING, again=replace(again, reason=reason))
+
+
+def _how_often(view: AttemptView, again: Again) -> dict[str, int]:
+    if again.counts:
+        return {"attempt": view.tries + 1, "of": view.retry.max_attempts}
+    return {"tries": view.epoch - view.tries}
+
+
+def _ended(view: AttemptView, end: End) -> Ended:
+    return Ended(
+        run=view.run_id,
+        epoch=view.epoch,
+        end=end,
+        tries=view.tries,
+        retry=view.retry,
+        is_stopping=view.stop_code is not None,
+    )
+
+
+def _advance(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Change:
+    if action.do is Do.PROCEED:
+        return _proceed(view, action)
+    if seen.problem is not None:
+        return _after_problem(view, action, seen, now)
+    if action.do is Do.POST:
+        return Change(state=AttemptState.PENDING, posted=True, found_again=view.lost_since is not None)
+    if action.do is Do.STOP and view.state is not AttemptState.STOPPING:
+        return Change(state=AttemptState.STOPPING)
+    if action.do in {Do.LOOK, Do.STOP}:
+        return _after_look(view, seen, now)
+    if action.do is Do.COLLECT:
+        return Change(state=AttemptState.RELEASING) if seen.done else Change()
+    return _after_release(view, seen) if action.do is Do.RELEASE else Change()
+
+
+def _proceed(view: AttemptView, action: Action) -> Change:
+    over = action.end is not None and view.end is None
+    return Change(
+        state=action.to,
+        end=action.end if over else None,
+        run_state=action.end.run_state if action.end is not None and over else None,
+    )
+
+
+def _over(end: End, to: AttemptState) -> Change:
+    return Change(state=to, end=end, run_state=end.run_state)
+
+
+def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Change:
+    if seen.problem is Problem.PACKAGE_MISSING:
+        params = {"package": seen.text}
+        end = End(end_class=EndClass.PLATFORM, code=EndCode.PACKAGE_MISSING, params=params)
+        return _over(end, AttemptState.RELEASING)
+    if action.do is Do.POST and _is_refusal(view, seen, now):
+        blame = EndClass.USER if seen.status in CONTENT_REFUSED else EndClass.PLATFORM
+        end = End(end_class=blame, code=EndCode.SUBMIT_REFUSED, params={"message": seen.text[-2000:]})
+        return _over(end, AttemptState.RELEASING)
+    if action.do is Do.COLLECT:
+        waited = (now - view.state_since).total_seconds() > COLLECT_PATIENCE_S
+        if waited or view.cluster_is_gone:
+            return Change(state=AttemptState.RELEASING, close_log="CLUSTER_GONE")
+        return Change()
+    if action.do is Do.RELEASE:
+        return Change()
+    if view.cluster is not None and view.cluster.state in {ClusterState.STOPPING, ClusterState.DELETING}:
+        return Change()  # somebody takes it away; that it is gone will be told
+    posted = action.do is Do.POST
+    if view.lost_since is None:
+        return Change(lost_since=now, posted=posted)
+    if now - view.lost_since < timedelta(seconds=view.lost_timeout_s):
+        return Change(posted=posted)
+    lost = {"lost_timeout_s": view.lost_timeout_s, "since": view.lost_since.isoformat()}
+    end = End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST, params=lost)
+    return _over(end, AttemptState.COLLECTING)
+
+
+def _is_refusal(view: AttemptView, seen: Seen, now: datetime) -> bool:
+    """A 5xx may come after the job was accepted: sent again, Ray says whether it has it; a lasting one is a no."""
+    if seen.problem is not Problem.REFUSED:
+        return False
+    return seen.status < 500 or (now - view.state_since).total_seconds() > LATE_POST_S
+
+
+def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
+    job, again = seen.job, view.lost_since is not None
+    if job is None:
+        return _after_unknown(view, now)
+    end = judge_end(job, stop_code=view.stop_code, time_is_up=_time_is_up(view, now), gang=_gang(view, seen))
+    if end is not None:
+        return Change(
+            state=AttemptState.COLLECTING,
+            end=end,
+            run_state=end.run_state,
+            driver_address=job.driver_address,
+            found_again=again,
+            news=seen.news,
+        )
+    if view.state is AttemptState.POSTING:
+        return Change(state=AttemptState.PENDING, found_again=again)
+    if view.state is AttemptState.PENDING and job.status is RayStatus.RUNNING:
+        return _driver_runs(view, job, found_again=again)
+    if view.state is AttemptState.PLACING and seen.news is not None and seen.news.allocated_at is not None:
+        placed = Change(state=AttemptState.RUNNING, run_state=RunState.RUNNING)
+        return replace(placed, found_again=again, news=seen.news)
+    return Change(found_again=again, news=seen.news)
+
+
+def _driver_runs(view: AttemptView, job: RayJob, *, found_again: bool) -> Change:
+    """A plain job runs now; the driver of a gang asks for places first."""
+    change = Change(driver_address=job.driver_address, found_again=found_again)
+    if view.is_gang:
+        return replace(change, state=AttemptState.PLACING)
+    return replace(change, state=AttemptState.RUNNING, run_state=RunState.RUNNING)
+
+
+def _gang(view: AttemptView, seen: Seen) -> GangSight | None:
+    if not view.is_gang:
+        return None
+    told = seen.news
+    was_placed = view.started_at is not None or (told is not None and told.allocated_at is not None)
+    return GangSight(verdict=(told and told.verdict) or view.verdict, was_placed=was_placed)
+
+
+def _after_unknown(view: AttemptView, now: datetime) -> Change:
+    """The cluster answers and does not know the job: never arrived, or its head forgot (a restart loses all jobs)."""
+    if view.state is AttemptState.POSTING:
+        late = (now - (view.posted_at or view.state_since)).total_seconds() < LATE_POST_S
+        stopped = End(end_class=EndClass.STOPPED, code=view.stop_code or EndCode.BY_USER)
+        return Change() if late else _over(stopped, AttemptState.RELEASING)
+    return _over(End(end_class=EndClass.LOST, code=EndCode.HEAD_LOST), AttemptState.COLLECTING)
+
+
+def _after_release(view: AttemptView, seen: Seen) -> Change:
+    if not view.cluster_is_own:
+        return Change(state=AttemptState.ENDED) if seen.done else Change()
+    already = view.cluster is not None and view.cluster.state is ClusterState.DELETING
+    return Change() if already else Change(delete_cluster=True)
+
+
+def _time_is_up(view: AttemptView, now: datetime) -> bool:
+    if view.max_runtime_s is None or view.posted_at is None:
+        return False
+    return now - view.posted_at >= timedelta(seconds=view.max_runtime_s)

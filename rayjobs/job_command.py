@@ -1,0 +1,56 @@
+"""The commands of a job, of a plain one or of each of its task groups: what may stand there, and whether it fits."""
+
+import re
+import unicodedata
+
+from kernel.errors import Problem, pointer_to, problem
+from rayjobs.dispatch import MAX_SPEC_BYTES, SpecTooLarge, pack, runner_spec
+from rayjobs.model.job import JobSpec, Origin
+
+MAX_ENTRYPOINT = 8192
+
+_LONGEST_RUN = "run_0123456789ABCDEFGHJKMNPQRS"
+_LONGEST_ATTEMPT = 10**6
+_LONGEST_CLUSTER = "abcdefghijklmnopqrstuvwxyz0123456789-_AB" * 2
+"""Longer than any, so that what fits with these fits always."""
+
+
+def check_commands(spec: JobSpec, origin: Origin) -> list[Problem]:
+    """A plain job has a package and a command; a multi-task job its commands in the groups, and perhaps a package."""
+    if spec.is_gang:
+        if spec.entrypoint.strip():
+            return [problem("ENTRYPOINT_AND_TASK_GROUPS", "/entrypoint")]
+        found = [
+            one
+            for index, group in enumerate(spec.task_groups)
+            for one in check_entrypoint(group.entrypoint, pointer_to("task_groups", index, "entrypoint"))
+        ]
+        return found or _check_size(spec)
+    missing = [problem("PACKAGE_REQUIRED", "/package")] if not spec.package and origin is Origin.API else []
+    return [*missing, *check_entrypoint(spec.entrypoint, "/entrypoint")]
+
+
+def check_entrypoint(entrypoint: str, pointer: str) -> list[Problem]:
+    if not entrypoint.strip():
+        return [problem("ENTRYPOINT_REQUIRED", pointer)]
+    if len(entrypoint) > MAX_ENTRYPOINT:
+        return [problem("ENTRYPOINT_TOO_LONG", pointer, length=len(entrypoint), maximum=MAX_ENTRYPOINT)]
+    if "\0" in entrypoint or any(unicodedata.category(char) == "Cs" for char in entrypoint):
+        return [problem("ENTRYPOINT_INVALID", pointer)]
+    return []
+
+
+def starts_in(entrypoint: str, folder: str) -> bool:
+    """Whether the command goes into this top folder of its package, by `cd` or by path (requirements §4.1)."""
+    return re.search(rf"(?<![\w./-])(\./)?{re.escape(folder)}(?![\w.-])", entrypoint) is not None
+
+
+def _check_size(spec: JobSpec) -> list[Problem]:
+    """All commands together ride in one argument of one process; one plain command is never too long for it."""
+    runner = runner_spec(spec, _LONGEST_RUN, _LONGEST_ATTEMPT)._replace(previous_cluster=_LONGEST_CLUSTER)
+    try:
+        pack(runner)
+    except SpecTooLarge as error:
+        sizes = {"size_bytes": error.size_bytes, "maximum_bytes": MAX_SPEC_BYTES}
+        return [problem("JOB_TOO_LARGE", "/task_groups", **sizes)]
+    return []

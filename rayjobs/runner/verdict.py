@@ -1,0 +1,48 @@
+"""How a job of tasks ended: the last line of events.jsonl and the exit code. Classes and codes are `model/run.py`'s."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .spec import EXIT_GANG_TIMEOUT, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED, EXIT_TASK_LOST
+
+EXIT_STOPPED = 143
+_MAX_MESSAGE = 4000
+
+
+class Verdict(NamedTuple):
+    """`group` and `task` name the task that brought it about, if one did."""
+
+    end_class: str
+    code: str | None
+    exit_code: int
+    group: int | None = None
+    task: int | None = None
+    params: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+
+
+def max_runtime() -> Verdict:
+    return Verdict("timeout", "MAX_RUNTIME", EXIT_MAX_RUNTIME)
+
+
+def stopped() -> Verdict:
+    """Muster asked for it, and knows better than the runner why."""
+    return Verdict("stopped", None, EXIT_STOPPED)
+
+
+def node_lost(group: int, task: int) -> Verdict:
+    return Verdict("lost", "NODE_LOST", EXIT_TASK_LOST, group, task)
+
+
+def gang_timeout(missing: int, wanted: int, gang_timeout_s: float) -> Verdict:
+    params = {"missing": missing, "wanted": wanted, "gang_timeout_s": gang_timeout_s}
+    return Verdict("placement", "GANG_TIMEOUT", EXIT_GANG_TIMEOUT, params=params)
+
+
+def runtime_env_failed(message: str, group: int, task: int) -> Verdict:
+    params = {"message": message[-_MAX_MESSAGE:]}
+    return Verdict("environment", "RUNTIME_ENV_FAILED", EXIT_RUNNER_FAILED, group, task, params)
+
+
+def runner_failed(message: str, exit_code: int = EXIT_RUNNER_FAILED) -> Verdict:
+    return Verdict("platform", "RUNNER_FAILED", exit_code, params={"message": message[-_MAX_MESSAGE:]})

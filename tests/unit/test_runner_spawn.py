@@ -1,0 +1,104 @@
+"""The guard as an actor starts it: from a process with threads, through an interpreter of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rayjobs.runner.guard import Ended, Guard
+from rayjobs.runner.spawn import Launch, spawn_guard
+from tests.builders.leaky import Leak, a_leak
+from tests.builders.runner_process import unpacked_runner
+from tests.builders.waiting import wait_until
+
+
+class Spawned:
+    def __init__(self, folder: Path, command: str, max_runtime_s: float | None = None) -> None:
+        self.log = folder / "task.log"
+        self.events_file = folder / "guard.jsonl"
+        bootstrap = folder / "pai_bootstrap.sh"
+        bootstrap.write_text(command)
+        order = Launch(str(bootstrap), str(self.events_file), stop_grace_s=0.5, max_runtime_s=max_runtime_s)
+        environment = {"PATH": os.environ["PATH"], "ODD": os.fsdecode(b"\xff"), "PYTHONHOME": "/none"}
+        self.guard: Guard = spawn_guard(order, environment, str(self.log), str(unpacked_runner(folder)))
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["type"] for line in self.events_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def leak(tmp_path: Path) -> Iterator[Leak]:
+    made = a_leak(tmp_path / "pids")
+    yield made
+    made.end()
+
+
+@pytest.fixture(autouse=True)
+def busy_thread() -> Iterator[None]:
+    """Ray's workers have many."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_tells_how_the_task_ended(tmp_path: Path) -> None:
+    spawned = Spawned(tmp_path, 'printf %s "$ODD"; exit 3')
+    assert spawned.guard.wait() == Ended(3, None, "EXITED")
+    assert spawned.log.read_bytes() == b"\xff"
+    assert spawned.events() == ["task_started", "task_ended", "verdict"]
+
+
+def test_tells_the_signal(tmp_path: Path) -> None:
+    assert Spawned(tmp_path, "kill -KILL $$").guard.wait() == Ended(137, signal.SIGKILL, "EXITED")
+
+
+def test_stops_everybody(tmp_path: Path, leak: Leak) -> None:
+    spawned = Spawned(tmp_path, leak.command("sleep 300"))
+    wait_until(leak.all_started)
+    spawned.guard.stop()
+    assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "STOPPED")
+    assert leak.survivors() == {}
+
+
+def test_ends_everybody_when_the_time_is_up(tmp_path: Path, leak: Leak) -> None:
+    ended = Spawned(tmp_path, leak.command("sleep 300"), max_runtime_s=2).guard.wait()
+    assert ended is not None
+    assert ended.reason == "MAX_RUNTIME"
+    assert leak.survivors() == {}
+
+
+def test_ends_everybody_with_its_parent(tmp_path: Path, leak: Leak) -> None:
+    """As a kill does, closing the parent's ends of the pipes leaves nobody else who holds them."""
+    spawned = Spawned(tmp_path, leak.command("sleep 300"))
+    wait_until(leak.all_started)
+    os.close(spawned.guard._control_fd)
+    wait_until(lambda: leak.survivors() == {}, say=leak.survivors)
+    wait_until(lambda: "verdict" in spawned.events())
+
+
+def test_lets_bash_inherit_neither_files_nor_blocked_signals(tmp_path: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as Ray does in its workers
+    try:
+        spawned = Spawned(tmp_path, "cat /proc/self/status; for fd in /proc/$$/fd/*; do readlink $fd; done; true")
+        assert spawned.guard.wait() == Ended(0, None, "EXITED")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    said = spawned.log.read_text().splitlines()
+    assert "SigBlk:\t0000000000000000" in said
+    files = {line for line in said if line.startswith(("/", "pipe:"))}
+    assert files == {os.devnull, str(spawned.log), str(tmp_path / "pai_bootstrap.sh")}
+
+
+def test_that_cannot_start_is_an_error(tmp_path: Path) -> None:
+    order = Launch("bootstrap", "events", stop_grace_s=1, max_runtime_s=None)
+    with pytest.raises(subprocess.CalledProcessError):
+        spawn_guard(order, {}, str(tmp_path / "task.log"), str(tmp_path / "nowhere"))
+    assert "muster_runner" in (tmp_path / "task.log").read_text()
