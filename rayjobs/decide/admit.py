@@ -131,7 +131,8 @@ class _Round:
                 continue
             if run.is_releasing or (run.not_before is not None and run.not_before > self._now):
                 self._look_at(run.not_before)
-                self._wait([run], backing_off(run))
+                reason = backing_off(run)
+                self._waiting.append(Waiting(runs=(run,), reason=reason, record=record(self._now, reason=reason)))
             else:
                 yield run
 
@@ -220,7 +221,8 @@ class _Round:
         self._keep(room, hold, run)
         line.held_for = run
         reason = replace(stuck.reason, params={**stuck.reason.params, HELD_ON: name})
-        self._wait([run], reason, stuck.record, hold.start)
+        told = {**stuck.record, "reason": {"code": reason.code, "params": reason.params}}
+        self._waiting.append(Waiting(runs=(run,), reason=reason, record=told, predicted_start=hold.start))
 
     def _keep(self, room: Room, hold: Hold, run: WaitingRun) -> None:
         before = self._kept.get(run.queue)
@@ -234,19 +236,11 @@ class _Round:
         return room is not None and room.hold is not None and room.hold.run == run.id
 
     def _tell(self, line: Line) -> None:
-        left = [run for run in line.left if run is not line.held_for]
+        left = line.left
+        if line.held_for is not None:
+            left.remove(line.held_for)
         if line.stuck is not None and left:
-            self._wait(left, line.stuck.reason, line.stuck.record)
-
-    def _wait(
-        self,
-        runs: Iterable[WaitingRun],
-        reason: Reason,
-        told: Mapping[str, Any] | None = None,
-        predicted_start: datetime | None = None,
-    ) -> None:
-        told = {**(told or record(self._now)), "reason": {"code": reason.code, "params": reason.params}}
-        self._waiting.append(Waiting(runs=tuple(runs), reason=reason, record=told, predicted_start=predicted_start))
+            self._waiting.append(Waiting(runs=tuple(left), reason=line.stuck.reason, record=line.stuck.record))
 
     def _look_at(self, instant: datetime | None) -> None:
         if instant is not None:

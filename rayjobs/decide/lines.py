@@ -66,22 +66,37 @@ class Line:
 def lines_of(runs: Iterable[WaitingRun], world: World) -> list[Line]:
     """Whoever loads many runs had better give equal ones the same `Demand`: then it is compared but once."""
     settings: dict[str, QueueSettings] = {}
-    targets: dict[tuple[str, str | None, Demand], Target | End] = {}
-    lines: dict[tuple[str, str | None, Demand, int | None, str | None], Line] = {}
-    known: dict[tuple[str, str | None, int, int | None, str | None], Line] = {}
+    targets: dict[tuple[str, str | None, int], Target | End] = {}
+    lines: dict[tuple[str, str | None, int, int | None, str | None], Line] = {}
+    demands = _Demands()
     for run in runs:
-        held_on = run.held_on
-        identity = (run.queue, run.cluster_id, id(run.demand), run.priority, held_on)
-        line = known.get(identity)
+        demand = demands.same_as(run.demand)
+        key = (run.queue, run.cluster_id, demand, run.priority, run.held_on)
+        line = lines.get(key)
         if line is None:
             if run.queue not in settings:
                 settings[run.queue] = settings_of_queue(run, world.snapshot)
-            asked = (run.queue, run.cluster_id, run.demand)
+            asked = (run.queue, run.cluster_id, demand)
             if asked not in targets:
                 targets[asked] = target_of(run, world)
-            made = Line(queue=settings[run.queue], target=targets[asked])
-            line = known[identity] = lines.setdefault((*asked, run.priority, held_on), made)
+            line = lines[key] = Line(queue=settings[run.queue], target=targets[asked])
         line.runs.append(run)
     for line in lines.values():
-        line.runs.sort(key=lambda run: (run.enqueued_at, run.id))
+        if len(line.runs) > 1:
+            line.runs.sort(key=lambda run: (run.enqueued_at, run.id))
     return list(lines.values())
+
+
+class _Demands:
+    """Numbers for demands, the same for equal ones."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._by_content: dict[Demand, int] = {}
+
+    def same_as(self, demand: Demand) -> int:
+        number = self._by_identity.get(id(demand))
+        if number is None:
+            number = self._by_content.setdefault(demand, len(self._by_content))
+            self._by_identity[id(demand)] = number
+        return number

@@ -3,7 +3,7 @@
 Amounts are plain figures by name (`cpu`, `memory_gib`, `gpu.<TYPE>`, `drivers`): they are compared thousands of times.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -88,11 +88,19 @@ class Hold:
 class Room:
     """A resource group's quota; `ClusterRoom` has nodes, too."""
 
-    def __init__(self, free: Free, releases: Iterable[Release]) -> None:
+    def __init__(self, free: Free, held: Sequence[Held]) -> None:
         self.free = free
-        self.releases = list(releases)
         self.hold: Hold | None = None
+        self.version = 0
+        """One more whenever somebody takes something."""
+        self._held = held
+        self._started: list[Release] = []
         self._tried: dict[int, Grant | None] = {}
+
+    @property
+    def releases(self) -> list[Release]:
+        """Of those who held something before, and of those who were given something in this round."""
+        return [*map(self._release, self._held), *self._started]
 
     def offer(self, ask: Ask, run: WaitingRun, now: datetime) -> Grant | None:
         """What a run may take now; None if it does not fit, or only where the room is kept for another."""
@@ -110,8 +118,9 @@ class Room:
 
     def take(self, grant: Grant, run: WaitingRun, now: datetime) -> None:
         self._tried.clear()
+        self.version += 1
         nodes = grant.placement.by_node if grant.placement else {}
-        self.releases.append(Release(run.id, run.gives_back_by(now), grant.need, nodes))
+        self._started.append(Release(run.id, run.gives_back_by(now), grant.need, nodes))
         subtract(self.free, grant.need)
         if grant.is_beyond and self.hold is not None:
             subtract(self.hold.free, grant.need)
@@ -123,6 +132,9 @@ class Room:
         grant = fit(_smaller(self.free, hold.free), None, ask)
         return None if grant is None else Grant(grant.need, is_beyond=True)
 
+    def _release(self, held: Held) -> Release:
+        return Release(held.run or "", held.ends_by, need_of(held.amount))
+
 
 class ClusterRoom(Room):
     def __init__(self, view: ClusterView, load: Load) -> None:
@@ -132,12 +144,16 @@ class ClusterRoom(Room):
         self.sizes = sizes_of(view)
         self.is_growing = any(node not in self.sizes for held in load.held for node in held.nodes)
         """Somebody has places on nodes that are not there (yet)."""
-        releases = tuple(self._release(held) for held in load.held)
+        self._before = [self._release(held) for held in load.held]
         free = {DRIVERS: float(self.limit - load.drivers), **view.total.flat()}
-        for one in releases:
+        for one in self._before:
             subtract(free, one.need[1:])  # drivers are counted already
-        super().__init__(_smaller(free, view.available.flat() | {DRIVERS: free[DRIVERS]}), releases)
+        super().__init__(_smaller(free, view.available.flat() | {DRIVERS: free[DRIVERS]}), load.held)
         self._pool: NodePool | None = None
+
+    @property
+    def releases(self) -> list[Release]:
+        return [*self._before, *self._started]
 
     @property
     def pool(self) -> NodePool:
@@ -198,12 +214,10 @@ class ClusterRoom(Room):
         return Release(run, held.ends_by, (_ONE_DRIVER, *need_of(_typed(held.amount, self.view.total))))
 
 
-def quota_room(group: ResourceGroup, held: Iterable[Held]) -> Room:
-    releases = tuple(Release(one.run or "", one.ends_by, need_of(one.amount)) for one in held)
+def quota_room(group: ResourceGroup, held: Sequence[Held]) -> Room:
     free = group.quota.flat()
-    for one in releases:
-        subtract(free, one.need)
-    return Room(free, releases)
+    subtract(free, need_of(total(one.amount for one in held)))
+    return Room(free, held)
 
 
 def quota_ask(demand: Demand) -> Ask:
@@ -238,9 +252,12 @@ def lacking(need: Need, free: Mapping[str, float]) -> list[str]:
 
 
 def need_of(amount: Resources) -> Need:
-    cores_and_memory = (("cpu", amount.cpu), ("memory_gib", amount.memory_gib))
-    gpu = ((_GPU + name, count) for name, count in amount.gpu.items())
-    return tuple(one for one in (*cores_and_memory, *gpu) if one[1])
+    need = [("cpu", amount.cpu)] if amount.cpu else []
+    if amount.memory_gib:
+        need.append(("memory_gib", amount.memory_gib))
+    if amount.gpu:
+        need += [(_GPU + name, count) for name, count in amount.gpu.items() if count]
+    return tuple(need)
 
 
 def need_of_nodes(nodes: Iterable[Amounts]) -> Need:

@@ -54,8 +54,7 @@ class Stuck:
     """
 
     reason: Reason
-    record: Mapping[str, Any] | None = None
-    """Set where there was something to choose from."""
+    record: Mapping[str, Any]
     rooms: tuple[tuple[Room, Ask, str], ...] = ()
     fits: bool = False
 
@@ -115,15 +114,39 @@ def target_of(run: WaitingRun, world: World) -> Target | End:
     return OnCluster(view, run.demand, world)
 
 
+@dataclass(slots=True)
+class _Full:
+    """That there was no room is true of all who ask for the same, as long as nobody takes anything."""
+
+    _stuck: Stuck | None = None
+    _version: int = 0
+
+    def known(self, version: int) -> Stuck | None:
+        return self._stuck if version == self._version else None
+
+    def keep(self, found: Placed | Stuck, version: int) -> Placed | Stuck:
+        if isinstance(found, Stuck) and not found.fits:
+            self._stuck, self._version = found, version
+        return found
+
+
 class OnDemand:
     def __init__(self, group: ResourceGroup, demand: Demand, world: World) -> None:
         self._group = group
         self._world = world
         self._room = world.quota(group)
         self._ask = quota_ask(demand)
-        self._is_possible = not lacking(self._ask.ways[0], group.quota.flat())
+        self._most = group.quota.flat()
+        self._is_possible = not lacking(self._ask.ways[0], self._most)
+        self._full = _Full()
 
     def place(self, run: WaitingRun) -> Placed | Stuck:
+        return self._full.known(self._room.version) or self._full.keep(self._place(run), self._room.version)
+
+    def kept(self, name: str) -> tuple[Room, Ask] | None:
+        return (self._room, self._ask) if name == self._group.name and self._is_possible else None
+
+    def _place(self, run: WaitingRun) -> Placed | Stuck:
         name = self._group.name
         grant = self._room.offer(self._ask, run, self._world.now)
         if grant is not None:
@@ -133,14 +156,11 @@ class OnDemand:
         fits = self._room.fitting(self._ask) is not None
         reason = _behind(self._room, resource_group=name) if fits else self._beyond_quota()
         rooms = ((self._room, self._ask, name),) if self._is_possible else ()  # else it holds nobody up
-        return Stuck(reason=reason, rooms=rooms, fits=fits)
-
-    def kept(self, name: str) -> tuple[Room, Ask] | None:
-        return (self._room, self._ask) if name == self._group.name and self._is_possible else None
+        return Stuck(reason=reason, record=record(self._world.now, reason=reason), rooms=rooms, fits=fits)
 
     def _beyond_quota(self) -> Reason:
         (way,) = self._ask.ways
-        needed, most = dict(way), self._group.quota.flat()
+        needed, most = dict(way), self._most
         short = {
             name: {
                 "needed": needed[name],
@@ -161,23 +181,28 @@ class OnCluster:
         self._unfit = cluster_unready(view) or mismatch(view, demand)
         self._room = world.cluster(view)
         self._ask = cluster_ask(demand, view)
+        self._full = _Full()
 
     def place(self, run: WaitingRun) -> Placed | Stuck:
+        return self._full.known(self._room.version) or self._full.keep(self._place(run), self._room.version)
+
+    def kept(self, name: str) -> tuple[Room, Ask] | None:
+        is_possible = self._unfit is None and self._world.match(self._view, self._demand) is None
+        return (self._room, self._ask) if name == self._view.name and is_possible else None
+
+    def _place(self, run: WaitingRun) -> Placed | Stuck:
         now, view = self._world.now, self._view
         if self._unfit is not None:
-            return Stuck(reason=self._unfit)
+            return Stuck(reason=self._unfit, record=record(now, reason=self._unfit))
         found = offer(self._room, self._ask, run, now)
         if isinstance(found, Grant):
             told = record(now, chosen=view.name, because=f"{view.name} is the job's cluster and has room.")
             return Placed(room=self._room, grant=found, view=view, record=told)
         if never := self._world.match(view, self._demand):
-            return Stuck(reason=never)
+            return Stuck(reason=never, record=record(now, reason=never))
         rooms = ((self._room, self._ask, view.name),)
-        return Stuck(reason=found, rooms=rooms, fits=_fits(self._room, self._ask))
-
-    def kept(self, name: str) -> tuple[Room, Ask] | None:
-        is_possible = self._unfit is None and self._world.match(self._view, self._demand) is None
-        return (self._room, self._ask) if name == self._view.name and is_possible else None
+        fits = _fits(self._room, self._ask)
+        return Stuck(reason=found, record=record(now, reason=found), rooms=rooms, fits=fits)
 
 
 class InGroup:
@@ -188,8 +213,19 @@ class InGroup:
         names = (member.cluster for member in group.members)
         self._views = {name: world.by_name[name] for name in names if name in world.by_name}
         self._asks = {name: cluster_ask(demand, view) for name, view in self._views.items()}
+        self._full = _Full()
 
     def place(self, run: WaitingRun) -> Placed | Stuck:
+        version = sum(self._room(name).version for name in self._asks)
+        return self._full.known(version) or self._full.keep(self._place(run), version)
+
+    def kept(self, name: str) -> tuple[Room, Ask] | None:
+        member = next((one for one in self._group.members if one.cluster == name), None)
+        if member is None or refusal_of(member, self._views.get(name), self._match) is not None:
+            return None
+        return self._room(name), self._asks[name]
+
+    def _place(self, run: WaitingRun) -> Placed | Stuck:
         found = {name: offer(self._room(name), ask, run, self._world.now) for name, ask in self._asks.items()}
         lacks = {name: one if isinstance(one, Reason) else None for name, one in found.items()}
         decision = choose_member(self._group, self._views, lacks, self._world.now, self._match)
@@ -208,12 +244,6 @@ class InGroup:
             record=decision.to_json(),
             lost_timeout_s=self._group.policy.lost_timeout_s,
         )
-
-    def kept(self, name: str) -> tuple[Room, Ask] | None:
-        member = next((one for one in self._group.members if one.cluster == name), None)
-        if member is None or refusal_of(member, self._views.get(name), self._match) is not None:
-            return None
-        return self._room(name), self._asks[name]
 
     def _room(self, name: str) -> ClusterRoom:
         return self._world.cluster(self._views[name])
@@ -259,14 +289,16 @@ def cluster_unready(view: ClusterView) -> Reason | None:
     return None
 
 
-def record(now: datetime, *, chosen: str | None = None, because: str | None = None) -> dict[str, Any]:
+def record(
+    now: datetime, *, chosen: str | None = None, because: str | None = None, reason: Reason | None = None
+) -> dict[str, Any]:
     """The record of policy.md §6, less the run, for the modes in which there is nothing to choose from."""
     return {
         "evaluated_at": instant(now),
         "outcome": "dispatched" if chosen else "waiting",
         "chosen": chosen,
         "because": because,
-        "reason": None,
+        "reason": None if reason is None else {"code": reason.code, "params": reason.params},
         "candidates": [],
     }
 

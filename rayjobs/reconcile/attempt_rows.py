@@ -49,16 +49,16 @@ def run_columns(view: AttemptView, change: Change, now: datetime) -> dict[str, A
 
 
 def usage_columns(view: AttemptView, change: Change, now: datetime) -> dict[str, Any]:
-    """A cluster of the run's own is charged from when it is up until it is gone, all else while an attempt holds it."""
+    """A cluster of the run's own is charged until it is gone, all else while an attempt holds it."""
     columns: dict[str, Any] = {"in_vain": True} if change.again is not None else {}
     if not view.cluster_is_own:
         ended_at = now if change.end is not None else None
         return columns | _given(began_at=_started_at(view, change, now), ended_at=ended_at)
-    came_up = view.allocated_at is None and change.state is AttemptState.POSTING
+    came_up = view.state is AttemptState.CLUSTER and change.state is AttemptState.POSTING
     ended = change.state is AttemptState.ENDED
-    if came_up or (ended and view.allocated_at is None):
+    if came_up or (ended and view.posted_at is None):
         columns["cold_start_s"] = (now - view.created_at).total_seconds()
-    return columns | _given(began_at=now if came_up else None, ended_at=now if ended else None)
+    return columns | _given(began_at=_allocated_at(view, change, now), ended_at=now if ended else None)
 
 
 def _back_in_queue(view: AttemptView, change: Change, now: datetime) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def _started_at(view: AttemptView, change: Change, now: datetime) -> datetime | 
 
 
 def _allocated_at(view: AttemptView, change: Change, now: datetime) -> datetime | None:
-    """R8. A driver alone has its place when it is given to it; a cluster of its own is all a run can hold."""
+    """R8. A driver alone has its place when it is given to it, on a cluster of its own when that is up."""
     if view.allocated_at is not None:
         return None
-    if view.cluster_is_own:
+    if view.cluster_is_own and not view.is_gang:
         return now if change.state is AttemptState.POSTING else None
     return _started_at(view, change, now)
 

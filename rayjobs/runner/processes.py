@@ -16,6 +16,8 @@ _SWEEP_AGAIN_S = 0.05
 _LOOK_AGAIN_S = 0.001
 _STILL_WITHIN_S = 0.5
 """Who waits for a disk takes longer to stop, and does not fork meanwhile."""
+_THREADS = 16
+"""Where a process's number of threads stands behind its state (proc_pid_stat(5))."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,11 +56,11 @@ def command_line(pid: int) -> list[bytes]:
 
 
 def process(pid: int) -> Process | None:
-    """None when it is gone, or a zombie, which only waits for its parent."""
-    state, *numbers = _read(pid, "stat").rpartition(b") ")[2].split()[:4] or [b"X"]
-    if state in b"ZX":
+    """None when it is gone, or a zombie, which waits for its parent; one that lost its first thread alone goes on."""
+    state, *numbers = _read(pid, "stat").rpartition(b") ")[2].split() or [b"X"]
+    if state == b"X" or (state == b"Z" and int(numbers[_THREADS]) <= 1):
         return None
-    parent, _, session = map(int, numbers)
+    parent, _, session = map(int, numbers[:3])
     return Process(pid, parent, session)
 
 

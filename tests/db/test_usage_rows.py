@@ -158,15 +158,17 @@ class TestAccounts:
         world.clock.pass_s(100)
         await world.own_cluster_up(run)
         await world.step(run)
-        came_up = world.clock.now()
-        assert (await world.row(run)).allocated_at == came_up
+        assert (await world.row(run)).allocated_at is None  # R8: nothing is charged before every task has its place
+        world.clock.pass_s(7)
         attempt_id = await world.running(run)
+        allocated = (await world.row(run)).allocated_at
+        assert allocated == world.clock.now()
         world.over(attempt_id, 0)
         await world.step(run)
         assert (await world.usage(run))[0].ended_at is None
         await world.settle(run)
         (usage,) = await world.usage(run)
-        assert (usage.held_from, usage.began_at, usage.cold_start_s) == (began, came_up, 100)
+        assert (usage.held_from, usage.began_at, usage.cold_start_s) == (began, allocated, 100)
         assert usage.ended_at == (await world.attempt(run)).ended_at
         assert usage.amount["cpu"] == 2 + 8 * 2
         assert usage.resource_group == "default"

@@ -1,6 +1,5 @@
 """The guard of a local node with real processes, none of them Ray's: whatever came of its command ends with it."""
 
-import platform
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from cluster_groups.backends import local_guard
+from tests.builders.headless import HEADLESS, is_headless
 from tests.builders.leaky import Leak, a_leak
 from tests.builders.waiting import wait_until
 
@@ -20,12 +20,6 @@ SERVICE = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_ne
 BREEDER = """trap '' TERM
 breed() { while :; do setsid sleep 300 & (trap '' TERM; sleep 0.01; setsid sleep 300 &) & sleep 0.01; done; }
 breed & wait"""
-EXIT = {"x86_64": 60, "aarch64": 93}[platform.machine()]
-HEADLESS = f"""exec {sys.executable} -c '
-import ctypes, threading, time
-threading.Thread(target=time.sleep, args=(300,)).start()
-ctypes.CDLL(None).syscall({EXIT}, 0)'"""
-"""Its first thread ends, so that it looks like a zombie; another goes on."""
 Guarded = Callable[[str], subprocess.Popen[bytes]]
 
 
@@ -76,9 +70,9 @@ def test_who_multiplies_does_not_get_away(guarded: Guarded, leak: Leak) -> None:
 
 
 def test_a_process_without_its_first_thread_is_no_dead_one(guarded: Guarded) -> None:
-    guard = guarded(f"{HEADLESS} & wait")
+    guard = guarded(f"exec {HEADLESS} & wait")
     family = psutil.Process(guard.pid)
-    wait_until(lambda: any(_is_headless(process) for process in family.children(recursive=True)))
+    wait_until(lambda: any(is_headless(process) for process in family.children(recursive=True)))
     guard.terminate()
     guard.wait(10)
 
@@ -113,13 +107,6 @@ def test_its_command_meets_no_signal_blocked() -> None:
     asked = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
     ended = subprocess.run([*GUARD, sys.executable, "-c", asked], check=True, stdout=subprocess.PIPE, text=True)
     assert ended.stdout == "set()\n"
-
-
-def _is_headless(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() > 1
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _is_gone(process: psutil.Process) -> bool:
