@@ -73,6 +73,12 @@ class Call:
                 if key:
                     await idempotency.keep(session, key, self._answer, self._kept)
 
+    async def replay(self) -> None:
+        """Give a repetition its first answer here, before what need not be done again; `write()` would do it later."""
+        if key := await self._key(None):
+            async with self.read() as session:
+                await idempotency.look_up(session, key)
+
     async def write_together(self, unit: Unit[Response]) -> Response:
         """Like `write()`, sharing the transaction of what else comes now. `unit` may have to be done a second time."""
         if self.dry_run:

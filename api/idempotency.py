@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi import Request, Response
 from pydantic import BaseModel
@@ -64,10 +64,14 @@ async def reserve(session: AsyncSession, key: Key, now: datetime) -> None:
     insert = _INSERT[session.get_bind().dialect.name](IdempotencyRow).values(**row, status=0, headers={}, body=None)
     if await session.scalar(insert.on_conflict_do_nothing().returning(IdempotencyRow.key)) is not None:
         return
-    kept = (await session.scalars(select(IdempotencyRow).where(*_is(key)))).one()
-    if kept.request_digest != key.digest:
-        raise Conflict("IDEMPOTENCY_KEY_REUSED")
-    raise Replay(_response(kept))
+    _repeat((await session.scalars(select(IdempotencyRow).where(*_is(key)))).one(), key)
+
+
+async def look_up(session: AsyncSession, key: Key) -> None:
+    """Raise like `reserve`, and take nothing: for what has to be done before the unit of work begins."""
+    kept = (await session.scalars(select(IdempotencyRow).where(*_is(key)))).one_or_none()
+    if kept is not None:
+        _repeat(kept, key)
 
 
 async def keep(session: AsyncSession, key: Key, response: Response, out: BaseModel | None) -> None:
@@ -80,6 +84,12 @@ async def keep(session: AsyncSession, key: Key, response: Response, out: BaseMod
 
 async def prune(session: AsyncSession, now: datetime) -> None:
     await session.execute(delete(IdempotencyRow).where(IdempotencyRow.created_at < now - KEPT))
+
+
+def _repeat(kept: IdempotencyRow, key: Key) -> NoReturn:
+    if kept.request_digest != key.digest:
+        raise Conflict("IDEMPOTENCY_KEY_REUSED")
+    raise Replay(_response(kept))
 
 
 def _is(key: Key) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

@@ -1,5 +1,6 @@
 """Streams of runs: their changes of state, and a log as it grows. Both resume where a client was cut off."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.schemas.runs import LogChunk, RunChange
 from api.wiring import Services
+from kernel.errors import InvalidInput
 from kernel.events import EventRow
 from rayjobs import run_store
 from rayjobs.log_pages import LogPage, WhichLog, find_log, read_page
@@ -27,6 +29,31 @@ LATE_FOR = timedelta(minutes=1)
 AT_ONCE = 500
 MOST_TOLD = 10_000
 """Runs of which a stream remembers what it has told; one it has forgotten may be told as it was before."""
+_FIRST_EPOCH = 1
+_LOG_EVENT_ID = re.compile(r"(?:([1-9][0-9]{0,8})-)?([0-9]{1,15})")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """An offset in the log of one attempt; `epoch` is None before the first."""
+
+    epoch: int | None
+    offset: int
+
+    @property
+    def event_id(self) -> str:
+        """The offset alone in a first attempt, whose log most runs have only."""
+        is_first = self.epoch in {None, _FIRST_EPOCH}
+        return str(self.offset) if is_first else f"{self.epoch}-{self.offset}"
+
+    @classmethod
+    def of(cls, event_id: str, asked: int | None) -> "LogPlace":
+        """An offset alone belongs to the attempt that was `asked` for, if one was."""
+        told = _LOG_EVENT_ID.fullmatch(event_id)
+        epoch = int(told[1]) if told and told[1] else asked or _FIRST_EPOCH
+        if told is None or epoch != (asked or epoch):
+            raise InvalidInput("INVALID_CURSOR", pointer="/Last-Event-ID")
+        return cls(epoch, int(told[2]))
 
 
 async def follow_changes(services: Services, since: int | None) -> AsyncIterator[ServerSentEvent]:
@@ -53,24 +80,27 @@ async def follow_changes(services: Services, since: int | None) -> AsyncIterator
         going_on = await services.news.wait(RUN_NEWS, timeout_s=LOOK_AT_LEAST_EVERY_S)
 
 
-async def follow_log(services: Services, run_id: str, which: WhichLog, offset: int) -> AsyncIterator[ServerSentEvent]:
-    """`event: log` with data, offset and next_offset, whose id is next_offset; last `event: end`.
+async def follow_log(
+    services: Services, run_id: str, which: WhichLog, place: LogPlace
+) -> AsyncIterator[ServerSentEvent]:
+    """`event: log` with data, offset and next_offset, whose id is the place after it; last `event: end`.
 
-    Unless one attempt was asked for, those that follow the present one are followed too, each from its offset 0.
+    Unless one attempt was asked for, each that follows the one at `place` is followed too, from its offset 0.
     """
-    epoch, going_on = which.attempt, True
+    going_on = True
     while going_on:
-        page, run = await read_on(services, run_id, replace(which, attempt=epoch), offset)
-        epoch = epoch or run.epoch or None
-        is_last = epoch is None or epoch == run.epoch
-        if page.data:
-            offset = page.next_offset
-            chunk = LogChunk(offset=page.offset, next_offset=offset, data=page.data, complete=page.complete)
-            yield ServerSentEvent(data=chunk.model_dump(include=TOLD), event="log", id=str(offset))
+        page, run = await read_on(services, run_id, replace(which, attempt=place.epoch), place.offset)
+        is_last = place.epoch is None or place.epoch == run.epoch
+        if place.epoch is None and run.epoch:
+            place = replace(place, epoch=_FIRST_EPOCH)
+        elif page.data:
+            place = replace(place, offset=page.next_offset)
+            chunk = LogChunk(offset=page.offset, next_offset=place.offset, data=page.data, complete=page.complete)
+            yield ServerSentEvent(data=chunk.model_dump(include=TOLD), event="log", id=place.event_id)
         elif page.complete and not is_last and which.attempt is None:
-            epoch, offset = run.epoch, 0
+            place = LogPlace((place.epoch or 0) + 1, 0)
         elif page.complete and (run.state in RUN_FINALS or not is_last):
-            yield ServerSentEvent(data={"next_offset": offset}, event="end", id=str(offset))
+            yield ServerSentEvent(data={"next_offset": place.offset}, event="end", id=place.event_id)
             return
         else:
             going_on = await services.news.wait(run_id, timeout_s=LOOK_AT_LEAST_EVERY_S)

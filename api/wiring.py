@@ -14,7 +14,7 @@ import httpx
 from api import migrations
 from api.auth import Tokens
 from api.cleaning import Cleaning
-from api.dashboard.forward import dashboard_transport
+from api.dashboard.forward import DashboardTransport
 from api.local_secrets import credential_key, write_secret
 from api.metrics import Metrics
 from api.settings import Settings
@@ -76,7 +76,7 @@ class Services:
     news: News
     metrics: Metrics
     http: httpx.AsyncClient
-    dashboards: httpx.AsyncHTTPTransport
+    dashboards: DashboardTransport
     blobs: LocalBlobStore
     tokens: Tokens
     credentials: Credentials
@@ -152,7 +152,7 @@ class _Wiring:
             news=self.news,
             metrics=self.metrics,
             http=self.http,
-            dashboards=dashboard_transport(),
+            dashboards=DashboardTransport(),
             blobs=self.blobs,
             tokens=Tokens(self.database, self.clock),
             credentials=self.credentials,

@@ -20,11 +20,11 @@ def measure(scale: float) -> Sequence[Row]:
 
 
 def gangs_on_clusters(queues: int, runs: int) -> Trace:
-    """Each queue is a cluster of 16 nodes with 8 cards; gangs take up to half of it, all is there at once."""
+    """Each queue is a cluster of 16 nodes with 8 cards, gangs take up to half of it; a third too much work comes."""
     kinds: tuple[tuple[str, float, dict[str, Any]], ...] = (
-        ("small", 0.70, {"gpu": 1, "runtime_s": 600, "max_runtime_s": 1800}),
-        ("medium", 0.20, {"gpu": 8, "tasks": 2, "runtime_s": 1200, "max_runtime_s": 3600}),
-        ("large", 0.10, {"gpu": 8, "tasks": NODES // 2, "runtime_s": 1800, "max_runtime_s": 5400}),
+        ("small", 0.70, {"gpu": 1, "runtime_s": 600, "max_runtime_s": 1800, "every_s": 130}),
+        ("medium", 0.20, {"gpu": 8, "tasks": 2, "runtime_s": 1200, "max_runtime_s": 3600, "every_s": 460}),
+        ("large", 0.10, {"gpu": 8, "tasks": NODES // 2, "runtime_s": 1800, "max_runtime_s": 5400, "every_s": 920}),
     )
     nodes = [{"count": NODES, "cpu": 64, "gpu": CARDS, "gpu_type": "H100"}]
     return _trace(
@@ -33,7 +33,7 @@ def gangs_on_clusters(queues: int, runs: int) -> Trace:
         workloads=[
             {
                 "name": f"{name} {queue}", "cluster": f"q{queue}", "count": max(1, int(runs * share)), "cpu": 1,
-                "gpu_type": "H100", "runtime": "exponential", **fields,
+                "gpu_type": "H100", "runtime": "exponential", "arrivals": "poisson", **fields,
             }
             for queue in range(queues)
             for name, share, fields in kinds

@@ -144,8 +144,8 @@ class Loop:
     ) -> None:
         self.reconciler = reconciler
         self.last_error: str | None = None
-        self._failed_in_row = 0
         """Its kind alone, since whoever asks may see it; the log has the rest."""
+        self._failed_in_row = 0
         self._database = database
         self._loads: LoadedTogether[Any] = LoadedTogether(self._load)
         self._clock = clock

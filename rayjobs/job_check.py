@@ -8,7 +8,7 @@ from cluster_groups.check import GPU_TYPE, MAX_WORKER_GROUPS, check_labels, chec
 from cluster_groups.model.cluster import NodeSpec
 from kernel.errors import Problem, pointer_to, problem
 from rayjobs.advanced import check_advanced, submission_options
-from rayjobs.job_command import check_commands
+from rayjobs.job_command import check_commands, check_size
 from rayjobs.job_name import check_name, has_control
 from rayjobs.model.job import DEFAULT_PRIORITY, TAG_KEY, JobSpec, Origin, Requirements, Retry, RunMode
 from rayjobs.model.run import EndClass
@@ -80,7 +80,7 @@ def with_defaults(spec: JobSpec) -> JobSpec:
 def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> list[Problem]:
     """Every rule the definition breaks, each with its own code and place. Nobody chose the name of a hidden job."""
     name = check_name(spec.name) if origin is Origin.API else None
-    return [
+    found = [
         *([name] if name else []),
         *_check_description(spec),
         *_check_tags(spec.tags),
@@ -94,6 +94,7 @@ def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> li
         *_check_runtime_env(spec, uris, origin),
         *_check_advanced(spec),
     ]
+    return found or check_size(spec)
 
 
 def has_own_nodes(spec: JobSpec) -> bool:

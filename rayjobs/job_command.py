@@ -20,12 +20,11 @@ def check_commands(spec: JobSpec, origin: Origin) -> list[Problem]:
     if spec.is_gang:
         if spec.entrypoint.strip():
             return [problem("ENTRYPOINT_AND_TASK_GROUPS", "/entrypoint")]
-        found = [
+        return [
             one
             for index, group in enumerate(spec.task_groups)
             for one in check_entrypoint(group.entrypoint, pointer_to("task_groups", index, "entrypoint"))
         ]
-        return found or _check_size(spec)
     missing = [problem("PACKAGE_REQUIRED", "/package")] if not spec.package and origin is Origin.API else []
     return [*missing, *check_entrypoint(spec.entrypoint, "/entrypoint")]
 
@@ -45,8 +44,10 @@ def starts_in(entrypoint: str, folder: str) -> bool:
     return re.search(rf"(?<![\w./-])(\./)?{re.escape(folder)}(?![\w.-])", entrypoint) is not None
 
 
-def _check_size(spec: JobSpec) -> list[Problem]:
-    """All commands together ride in one argument of one process; one plain command is never too long for it."""
+def check_size(spec: JobSpec) -> list[Problem]:
+    """Of a job that is right in all else: its commands ride in one argument of one process. A plain one always fits."""
+    if not spec.is_gang:
+        return []
     runner = runner_spec(spec, _LONGEST_RUN, _LONGEST_ATTEMPT)._replace(previous_cluster=_LONGEST_CLUSTER)
     try:
         pack(runner)

@@ -6,6 +6,7 @@ Offsets are those of the log as people see it. A log longer than `max_bytes` kee
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -100,7 +101,8 @@ class LogKeeper:
         self._blobs = blobs
         self._gateway = gateway
         self._max_bytes = max_bytes
-        self._locks: dict[LogId, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[LogId, asyncio.Lock] = WeakValueDictionary()
+        """Each lasts as long as somebody holds it or waits for it."""
 
     async def copy(self, source: Source, *, is_over: bool) -> Copied:
         """Copy what is new; the log can become complete only when `is_over`. Raises GatewayError."""
@@ -120,8 +122,6 @@ class LogKeeper:
                 return Copied(new_bytes=0, complete=False)
             stored = replace(stored, source_bytes=stored.source_bytes + taken, header_done=header_done, complete=is_end)
             await self._append(log, stored, text)
-        if is_end:
-            self._locks.pop(log, None)
         return Copied(new_bytes=len(text), complete=is_end)
 
     async def close(self, log: LogId, *, text: bytes = b"", note: str | None = None) -> None:
@@ -130,7 +130,6 @@ class LogKeeper:
             stored = await self._load(log)
             if not stored.complete:
                 await self._append(log, replace(stored, complete=True, note=note), text)
-        self._locks.pop(log, None)
 
     async def read(self, log: LogId, *, offset: int, limit_bytes: int) -> Chunk:
         try:

@@ -35,6 +35,7 @@ async def open_usage(session: AsyncSession, attempts: Sequence[AttemptRow]) -> N
             cluster=attempt.cluster,
             amount=run_store.resources_to_json(run_store.demand_from_json(attempt.demand).resources),
             held_from=attempt.created_at,
+            began_at=attempt.allocated_at,
             cold_start_s=0,
             in_vain=False,
         )

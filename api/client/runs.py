@@ -66,8 +66,8 @@ class Runs(Resource):
         """The log from `offset` on as it grows. May break at any byte: what was read so far is right."""
         with self._http.stream(
             self.at(run_id, "/logs/stream"),
-            params={"attempt": attempt, **asdict(of)},
-            headers={"Last-Event-ID": str(offset), "Accept": "text/event-stream"},
+            params={"attempt": attempt, "offset": offset, **asdict(of)},
+            headers={"Accept": "text/event-stream"},
             silence_s=silence_s,
         ) as chunks:
             yield read_events(chunks)

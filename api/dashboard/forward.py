@@ -23,15 +23,19 @@ MAX_AT_ONCE = 32
 MAX_SENT_BYTES = 2**20
 MAX_JSON_BYTES = 32 * 2**20
 """What is to be masked is read whole; the state of 10,000 tasks is 20 MB."""
+MAX_WHOLE_AT_ONCE = 3
 ANSWER_S, WHOLE_S = 60.0, 300.0
 _TIMEOUT = httpx.Timeout(30.0, connect=3.0, pool=10.0)
 _JSON = "application/json"
 _REFUSALS = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
-def dashboard_transport() -> httpx.AsyncHTTPTransport:
-    """Of its own, so that dashboards never take the connections of the loops."""
-    return httpx.AsyncHTTPTransport(trust_env=False, limits=httpx.Limits(max_connections=MAX_AT_ONCE))
+class DashboardTransport(httpx.AsyncHTTPTransport):
+    """Of its own, so that dashboards never take the connections of the loops; and turns at reading an answer whole."""
+
+    def __init__(self) -> None:
+        super().__init__(trust_env=False, limits=httpx.Limits(max_connections=MAX_AT_ONCE))
+        self.reading_whole = asyncio.Semaphore(MAX_WHOLE_AT_ONCE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +60,12 @@ class Asked:
         return Unavailable("DASHBOARD_UNREACHABLE", cluster=self.cluster, reason=str(reason) or repr(reason))
 
 
-async def forward(transport: httpx.AsyncHTTPTransport, request: Request, asked: Asked) -> Response:
+async def forward(transport: DashboardTransport, request: Request, asked: Asked) -> Response:
     try:
         async with asyncio.timeout(ANSWER_S):
             answer = await transport.handle_async_request(_outgoing(request, asked))
             try:
-                return await _returned(answer, request, asked)
+                return await _returned(answer, request, asked, transport.reading_whole)
             except BaseException:
                 await answer.aclose()
                 raise
@@ -85,17 +89,19 @@ async def _bounded(request: Request) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _returned(answer: httpx.Response, request: Request, asked: Asked) -> Response:
+async def _returned(answer: httpx.Response, request: Request, asked: Asked, turns: asyncio.Semaphore) -> Response:
     if answer.status_code in _REFUSALS:  # the browser's own right was looked at before
-        text = (await _whole(answer, asked)).decode("utf-8", "replace")
-        raise asked.unanswered(f"HTTP {answer.status_code}: {text[:300]}")
+        async with turns:
+            text = (await _whole(answer, asked)).decode("utf-8", "replace")
+            raise asked.unanswered(f"HTTP {answer.status_code}: {text[:300]}")
     headers = from_ray(answer.headers)
     if answer.has_redirect_location:
         headers["location"] = _location(answer.headers["location"], request, asked)
     if headers.get("content-type", "").startswith(_JSON):
-        body = await _whole(answer, asked)
-        await answer.aclose()
-        return Response(await _masked(body, asked), answer.status_code, headers)
+        async with turns:
+            body = await _whole(answer, asked)
+            await answer.aclose()
+            return Response(await _masked(body, asked), answer.status_code, headers)
     return _Stream(answer, headers)
 
 

@@ -24,6 +24,7 @@ router = v1_router("clusters")
 @router.post("/clusters", status_code=201, response_model=ClusterOut)
 async def create_cluster(body: ClusterCreate, call: Creating) -> Response:
     config = body.config()
+    await call.replay()
     await call.services.first_look.refuse_unfit(call.actor, config)
     async with call.write() as session:
         cluster = await call.services.clusters.create(session, call.actor, config)

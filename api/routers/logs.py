@@ -1,17 +1,17 @@
 """Logs of a run: a page, a stream that resumes, the whole text (api.md §3)."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from api.deps import Reading
 from api.edge import v1_router
-from api.run_stream import PAGE_BYTES, follow_log
+from api.run_stream import PAGE_BYTES, LogPlace, follow_log
 from api.schemas.runs import LogChunk
-from api.streaming import ResumeFrom
 from api.wiring import Services
 from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_log, read_page
@@ -40,6 +40,21 @@ async def existing_log(
 Which = Annotated[WhichLog, Depends(existing_log)]
 
 
+async def place_to_begin(
+    request: Request, run_id: str, call: Reading, which: Which, offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0
+) -> LogPlace:
+    """After the last event a reconnecting client has seen; else at `offset` in the attempt asked for, or the latest."""
+    last_id = request.headers.get("last-event-id")
+    told = LogPlace.of(last_id, which.attempt) if last_id else None
+    async with call.read() as session:
+        run = await run_store.get_run(session, run_id)
+        if not run.epoch:
+            return LogPlace(None, told.offset if told else offset)
+        place = told or LogPlace(which.attempt or run.epoch, offset)
+        await find_log(session, run, replace(which, attempt=place.epoch))
+    return place
+
+
 @router.get("/runs/{run_id}/logs")
 async def get_log(
     run_id: str,
@@ -59,9 +74,9 @@ async def get_log(
 
 @router.get("/runs/{run_id}/logs/stream", response_class=EventSourceResponse)
 async def stream_log(
-    run_id: str, call: Reading, which: Which, since: ResumeFrom, offset: Annotated[int, Query(ge=0, le=MAX_OFFSET)] = 0
+    run_id: str, call: Reading, which: Which, begin: Annotated[LogPlace, Depends(place_to_begin)]
 ) -> AsyncIterator[ServerSentEvent]:
-    async for event in follow_log(call.services, run_id, which, offset if since is None else since):
+    async for event in follow_log(call.services, run_id, which, begin):
         yield event
 
 

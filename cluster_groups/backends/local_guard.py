@@ -18,6 +18,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _AWAITED = (*_ENDINGS, signal.SIGCHLD)
 _AGAIN_S = 0.1
+_LOOK_AGAIN_S = 0.001
+_STILL_WITHIN_S = 0.5
+"""Who waits for a disk takes longer to stop, and does not fork meanwhile."""
 _LONGEST_SLEEP_S = 3600.0
 _NOT_STARTED = 127
 
@@ -98,8 +101,16 @@ def _freeze() -> set[int]:
     frozen: set[int] = set()
     while new := _descendants() - frozen:
         _send(signal.SIGSTOP, new)
+        _await_still(new)
         frozen |= new
     return frozen
+
+
+def _await_still(pids: set[int]) -> None:
+    """A stop takes effect when a fork under way is done: only then its child is there to be found."""
+    deadline = time.monotonic() + _STILL_WITHIN_S
+    while any(_stat(pid)[0] not in b"TtZX" for pid in pids) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _descendants() -> set[int]:
@@ -114,11 +125,16 @@ def _descendants() -> set[int]:
 
 def _parent(pid: int) -> int:
     """0 when it is gone. A zombie counts: it may be but the first thread of a process that goes on."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent and what follows; as of a dead orphan when it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - see the imports
-            return int(file.read().rpartition(b") ")[2].split()[1])
+            return file.read().rpartition(b") ")[2].split()
     except OSError:
-        return 0
+        return [b"X", b"0"]
 
 
 def _send(number: int, pids: set[int]) -> None:

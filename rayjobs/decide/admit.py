@@ -130,7 +130,8 @@ class _Round:
             if self._is_too_old(run):
                 continue
             if run.is_releasing or (run.not_before is not None and run.not_before > self._now):
-                self._look_at(run.not_before)
+                if not run.is_releasing:  # that it is over will be told
+                    self._look_at(run.not_before)
                 reason = backing_off(run)
                 self._waiting.append(Waiting(runs=(run,), reason=reason, record=record(self._now, reason=reason)))
             else:

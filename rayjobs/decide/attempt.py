@@ -33,6 +33,10 @@ _FAULT_OF_THE_REQUEST = re.compile(r"\b(Value|Type)Error\b")
 """In the traceback that Ray answers: with 500, too, and for a runtime_env it takes at first and then cannot read."""
 
 
+LONGEST_PAUSE_S = 15.0
+"""Between looks at a cluster that does not answer: its many runs shall not hold up those of others."""
+_TAKEN_DOWN = frozenset({ClusterState.STOPPED, ClusterState.DELETED})
+"""All its processes were seen to be gone. Of one that fell, nodes may still be there for a while."""
 LEAST_PAUSE_S = 0.02
 _FIRST_LOOK_S: Mapping[AttemptState, float | None] = {
     AttemptState.PENDING: 0.5,  # Ray starts no driver sooner,
@@ -133,11 +137,13 @@ def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) ->
     if change.state is not None:
         return _FIRST_LOOK_S.get(change.state, 0.0)
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:
-        return 2.0
+        lost_s = (now - (view.lost_since or now)).total_seconds()
+        return min(max(lost_s * 0.1, 2.0), LONGEST_PAUSE_S)
     if action.do is Do.COLLECT:
         return 0.2
     if action.do is Do.RELEASE:
-        return None if view.cluster_is_own else 1.0
+        waited_s = (now - view.state_since).total_seconds()
+        return None if view.cluster_is_own else min(max(waited_s * 0.1, 1.0), LONGEST_PAUSE_S)
     age_s = (now - (view.started_at or view.posted_at or view.state_since)).total_seconds()
     return min(max(age_s * 0.1, LEAST_PAUSE_S), 5.0)
 
@@ -196,10 +202,16 @@ def _collecting(view: AttemptView, now: datetime) -> Action:
 
 
 def _releasing(view: AttemptView, now: datetime) -> Action:
-    if view.cluster is None or (not view.cluster_is_own and view.cluster_is_gone):
-        return Action(do=Do.PROCEED, to=AttemptState.ENDED)
-    too_early = now - view.state_since < timedelta(seconds=_forget_after_s(view))
-    return Action(do=Do.WAIT if too_early and not view.cluster_is_own else Do.RELEASE)
+    over = Action(do=Do.PROCEED, to=AttemptState.ENDED)
+    if view.cluster is None:
+        return over
+    if view.cluster_is_own:
+        return Action(do=Do.RELEASE)
+    if view.cluster.state in _TAKEN_DOWN:
+        return over
+    if now - view.state_since < timedelta(seconds=_forget_after_s(view)):
+        return Action(do=Do.WAIT)
+    return over if view.cluster_is_gone else Action(do=Do.RELEASE)
 
 
 def _forget_after_s(view: AttemptView) -> float:

@@ -1,6 +1,5 @@
 """Pure: what Ray says of a job → why the attempt is over. Error types as in ray-jobs docs, `JobErrorType`."""
 
-import signal
 from dataclasses import dataclass
 
 from rayjobs.gateway.base import RayJob, RayStatus
@@ -12,6 +11,7 @@ from rayjobs.runner.spec import (
     EXIT_RUNNER_FAILED,
     EXIT_TASK_LOST,
 )
+from rayjobs.runner.verdict import killed_by
 
 MAX_MESSAGE = 4000
 
@@ -96,15 +96,6 @@ def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool) -> 
     if code in {EXIT_GUARD_LOST, EXIT_RUNNER_FAILED}:
         message = (job.message or "")[-MAX_MESSAGE:]
         return End(end_class=EndClass.PLATFORM, code=EndCode.RUNNER_FAILED, exit_code=code, params={"message": message})
-    number = -code if code < 0 else code - 128
-    if 0 < number < signal.NSIG:
-        name = _signal_name(number)
+    if name := killed_by(code):
         return End(end_class=EndClass.USER, code=EndCode.SIGNAL, exit_code=code, params={"signal": name})
     return End(end_class=EndClass.USER, code=EndCode.EXIT_NONZERO, exit_code=code, params={"exit_code": code})
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -83,7 +83,7 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, None]):
 
     def again_s(self, plan: AdmissionPlan, outcome: None) -> float | None:
         del outcome
-        return min(LOOK_EVERY_S, plan.next_look_s) if plan.waits else None
+        return min(LOOK_EVERY_S, plan.next_look_s) if plan.waiting else None
 
     async def _start(self, session: AsyncSession, start: Start, now: datetime) -> AttemptRow | None:
         """None: somebody was faster."""

@@ -53,7 +53,7 @@ def usage_columns(view: AttemptView, change: Change, now: datetime) -> dict[str,
     columns: dict[str, Any] = {"in_vain": True} if change.again is not None else {}
     if not view.cluster_is_own:
         ended_at = now if change.end is not None else None
-        return columns | _given(began_at=_started_at(view, change, now), ended_at=ended_at)
+        return columns | _given(began_at=_allocated_at(view, change, now), ended_at=ended_at)
     came_up = view.state is AttemptState.CLUSTER and change.state is AttemptState.POSTING
     ended = change.state is AttemptState.ENDED
     if came_up or (ended and view.posted_at is None):

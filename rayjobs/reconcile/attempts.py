@@ -1,9 +1,10 @@
 """The loop that takes each attempt through its life: decide_attempt → act on its cluster → advance → store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -30,7 +31,7 @@ from rayjobs.decide.attempt import (
 from rayjobs.decide.attempt_outcome import advance
 from rayjobs.decide.retry import Backoff
 from rayjobs.fleet import Fleet
-from rayjobs.gateway.base import ClusterUnreachable, JobGateway, RequestRefused
+from rayjobs.gateway.base import ClusterUnreachable, JobGateway, RayJob, RequestRefused
 from rayjobs.model.run import AttemptState, EndClass, RunState
 from rayjobs.reconcile.attempt_rows import attempt_columns, run_columns, usage_columns
 from rayjobs.reconcile.gang import read_news, store_news
@@ -161,7 +162,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
 
     async def _look(self, plan: AttemptPlan, endpoint: Endpoint) -> Seen:
         view = plan.view
-        job = await self._gateway.look(endpoint, view.id)
+        job = _believed(view, await self._gateway.look(endpoint, view.id))
         if job is None or not view.is_gang:
             return Seen(job=job)
         return Seen(job=job, news=await read_news(self._gateway, endpoint, view, job, plan.now))
@@ -169,7 +170,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
     async def _collect(self, plan: AttemptPlan, endpoint: Endpoint) -> bool:
         view = plan.view
         if view.driver_address is None:  # it ended between two looks; the address is still in Ray's record
-            job = await self._gateway.look(endpoint, view.id)
+            job = _believed(view, await self._gateway.look(endpoint, view.id))
             address = job.driver_address if job else None
         else:
             address = view.driver_address
@@ -219,12 +220,20 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             raise Superseded
 
     def _hint(self, session: AsyncSession, view: AttemptView, change: Change) -> None:
-        if change.state in GROWING:
+        if change.state in GROWING or change.found_again:
             self._hints.send(session, LOG_LOOP, view.id)
         tries_again = change.state is AttemptState.ENDED and view.run_state is RunState.WAITING
         if change.end is not None or change.state in {AttemptState.PLACING, AttemptState.RUNNING} or tries_again:
             self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
         self._hints.send(session, RUN_NEWS, view.run_id)
+
+
+def _believed(view: AttemptView, job: RayJob | None) -> RayJob | None:
+    """Any job can write into Ray's record: the cluster's token goes only to nodes that the cluster has."""
+    ips = {node.ip for node in view.cluster.nodes} if view.cluster else set()
+    if job is None or job.driver_address is None or not ips or urlsplit(job.driver_address).hostname in ips:
+        return job
+    return replace(job, driver_address=None)
 
 
 def _nothing_was_written(change: Change) -> bool:

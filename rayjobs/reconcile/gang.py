@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.model.cluster import Endpoint
 from kernel.events import record
 from rayjobs import run_store, task_store
+from rayjobs.decide.attempt import COLLECT_PATIENCE_S
 from rayjobs.decide.gang_events import Bounds, GangNews, read_events, whole_lines
 from rayjobs.gateway.base import GatewayError, JobGateway, RayJob, RayStatus
 from rayjobs.logs import runner_folder
@@ -27,7 +28,11 @@ READ_IN = frozenset({AttemptState.PLACING, AttemptState.RUNNING, AttemptState.ST
 async def read_news(
     gateway: JobGateway, endpoint: Endpoint, view: AttemptView, job: RayJob, now: datetime
 ) -> GangNews | None:
-    """None: nothing new. Of a job that is over all there is, because it is judged by it."""
+    """None: nothing new. Of a job that is over all there is, because it is judged by it.
+
+    What cannot be read is asked for again: only after a while a job that is over is judged without it.
+    Raises GatewayError.
+    """
     is_over = job.status not in {RayStatus.PENDING, RayStatus.RUNNING}
     address = view.driver_address or job.driver_address
     if address is None or not (is_over or view.state in READ_IN):
@@ -40,7 +45,10 @@ async def read_news(
             data += more
             if not is_over or len(more) < READ_BYTES:
                 break
-    except GatewayError:  # Ray's word is enough to go by, and what was read so far is read again
+    except GatewayError:
+        waited_s = (now - (view.lost_since or now)).total_seconds()
+        if is_over and waited_s < COLLECT_PATIENCE_S:
+            raise
         return None
     bounds = Bounds(groups=view.task_groups, earliest=view.posted_at or view.created_at, now=now)
     news = read_events(whole_lines(data, READ_BYTES), bounds)

@@ -44,10 +44,15 @@ class LogReconciler(Reconciler[Growing, Growing, Gathered]):
         return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED, AttemptRow.state.in_(GROWING))))
 
     async def load(self, session: AsyncSession, key: str) -> Growing | None:
-        columns = (AttemptRow.id, AttemptRow.state, AttemptRow.cluster_id, AttemptRow.driver_address)
-        statement = select(*columns, RunRow.task_groups).join(RunRow, RunRow.id == AttemptRow.run_id)
-        row = (await session.execute(statement.where(AttemptRow.id == key))).one_or_none()
-        if row is None or row.state not in GROWING or row.driver_address is None:
+        columns = (AttemptRow.id, AttemptRow.cluster_id, AttemptRow.driver_address, RunRow.task_groups)
+        growing = (
+            AttemptRow.state.in_(GROWING),
+            AttemptRow.driver_address.is_not(None),
+            AttemptRow.lost_since.is_(None),
+        )
+        statement = select(*columns).join(RunRow, RunRow.id == AttemptRow.run_id)
+        row = (await session.execute(statement.where(AttemptRow.id == key, *growing))).one_or_none()
+        if row is None:
             return None
         cluster = await self._fleet.view(session, row.cluster_id) if row.task_groups else None
         return Growing(

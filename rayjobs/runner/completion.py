@@ -5,12 +5,11 @@ A decision over ends of tasks in their order: no clock, no I/O. Whoever is stopp
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from .spec import GroupSpec
-from .verdict import Verdict, node_lost
+from .verdict import Verdict, killed_by, node_lost
 
 _NEVER = float("inf")
 
@@ -99,15 +98,6 @@ def _threshold(given: int | None, blank: float) -> float:
 
 
 def _single_failure(end: TaskEnd, exit_code: int) -> Verdict:
-    """A shell says 128 + n of a command that signal n killed."""
-    number = end.signal or exit_code - 128
-    if 0 < number < signal.NSIG:
-        return Verdict("user", "SIGNAL", exit_code, end.group, end.task, {"signal": _signal_name(number)})
+    if name := killed_by(-end.signal if end.signal else exit_code):
+        return Verdict("user", "SIGNAL", exit_code, end.group, end.task, {"signal": name})
     return Verdict("user", "EXIT_NONZERO", exit_code, end.group, end.task, {"exit_code": exit_code})
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -13,10 +13,8 @@ from typing import NoReturn
 from .environment import bootstrap_text, node_ip, process_environment, task_variables
 from .events import EventLog
 from .guard import Task, start_guard
-from .processes import signal_pipe, sweep
+from .processes import MARK, signal_pipe, sweep
 from .spec import EXIT_GUARD_LOST, EXIT_RUNNER_FAILED, RunnerSpec, unpack
-
-_MARK = "MUSTER_GUARD"
 
 
 def main(home: str) -> NoReturn:
@@ -55,7 +53,7 @@ def _run_plain(spec: RunnerSpec, home: str, folder: str) -> int:
     guard = start_guard(
         Task(
             bootstrap=bootstrap,
-            environment={**process_environment(os.environ, home), _MARK: mark},
+            environment={**process_environment(os.environ, home), MARK: mark},
             stop_grace_s=spec.stop_grace_s,
             max_runtime_s=spec.max_runtime_s,
             log=log,
@@ -66,7 +64,7 @@ def _run_plain(spec: RunnerSpec, home: str, folder: str) -> int:
         return ended.exit_code
     log.write("guard_lost")
     print("muster: the guard of this job was killed; ending the job", file=sys.stderr, flush=True)
-    sweep(f"{_MARK}={mark}", guard.session)
+    sweep(mark, guard.session)
     log.write("verdict", exit_code=EXIT_GUARD_LOST, reason="GUARD_LOST")
     return EXIT_GUARD_LOST
 

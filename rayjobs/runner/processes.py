@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+MARK = "MUSTER_GUARD"
+"""The variable by which those are known who descend from a guard."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
@@ -93,7 +95,7 @@ def send(number: int, pids: Iterable[int]) -> None:
 
 
 def sweep(mark: str, session: int | None) -> None:
-    """Kill, until none is left, whoever carries `mark` in the environment or belongs to the session."""
+    """Kill, until none is left, whoever carries `mark` as `MARK` or belongs to the session."""
     while found := [one.pid for one in _processes() if one.session == session or _carries(one.pid, mark)]:
         send(signal.SIGKILL, {*found, *(pid for one in found for pid in descendants(one))})
         time.sleep(_SWEEP_AGAIN_S)
@@ -121,7 +123,7 @@ def _processes() -> list[Process]:
 
 
 def _carries(pid: int, mark: str) -> bool:
-    return mark.encode() in _read(pid, "environ").split(b"\0")
+    return f"{MARK}={mark}".encode() in _read(pid, "environ").split(b"\0")
 
 
 def _read(pid: int, name: str) -> bytes:

@@ -15,11 +15,10 @@ from ray._private.worker import global_worker
 
 from .environment import bootstrap_text, process_environment, task_variables
 from .guard import Ended, Guard
-from .processes import sweep
+from .processes import MARK, sweep
 from .spawn import Launch, spawn_guard
 from .spec import RunnerSpec
 
-_MARK = "MUSTER_GUARD"
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -99,13 +98,13 @@ class TaskActor:
         with open(bootstrap, "wb") as file:
             file.write(bootstrap_text(variables, group.command))
         launch = Launch(bootstrap, os.path.join(own, "guard.jsonl"), spec.stop_grace_s, spec.max_runtime_s)
-        environment = {**process_environment(os.environ, _HOME), **order.ray_variables, _MARK: self._mark}
+        environment = {**process_environment(os.environ, _HOME), **order.ray_variables, MARK: self._mark}
         return spawn_guard(launch, environment, f"{folder}{os.sep}{name}.log", _HOME)
 
     def _watch(self, guard: Guard) -> Ended | None:
         ended = guard.wait()
         if ended is None:
-            sweep(f"{_MARK}={self._mark}", guard.session)
+            sweep(self._mark, guard.session)
         return ended
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, NamedTuple
 
 from .spec import EXIT_GANG_TIMEOUT, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED, EXIT_TASK_LOST
@@ -19,6 +20,17 @@ class Verdict(NamedTuple):
     group: int | None = None
     task: int | None = None
     params: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+
+
+def killed_by(exit_code: int) -> str | None:
+    """The name of signal n, if that killed the command: -n to whoever waited for it, 128 + n to a shell."""
+    number = -exit_code if exit_code < 0 else exit_code - 128
+    if not 0 < number < signal.NSIG:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def max_runtime() -> Verdict:

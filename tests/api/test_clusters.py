@@ -147,6 +147,21 @@ class TestAttaching:
             cluster = await make(client, "/clusters", ATTACHED | {"address": address, "credential": "tok"})
         assert (cluster["allow_open"], cluster["warnings"]) == (False, [])
 
+    async def test_a_repetition_gets_the_first_answer_whatever_a_look_would_find_now(
+        self, client: httpx.AsyncClient
+    ) -> None:
+        await make(client, "/credentials", {"name": "tok", "type": "ray_token", "data": {"token": "s3cret"}})
+        key = {"Idempotency-Key": "k-1"}
+        async with a_dashboard("s3cret") as address:
+            body = ATTACHED | {"address": address, "credential": "tok"}
+            first = await client.post("/clusters", json=body, headers=key)
+        async with a_dashboard(port=httpx.URL(address).port or 0):
+            second = await client.post("/clusters", json=body, headers=key)
+            other = await client.post("/clusters", json=body | {"max_runs": 4}, headers=key)
+        assert (first.status_code, second.status_code, second.json()) == (201, 201, first.json())
+        assert second.headers["idempotency-replayed"] == "true"
+        assert other.json()["code"] == "IDEMPOTENCY_KEY_REUSED"
+
     async def test_a_cookie_is_no_token(self, client: httpx.AsyncClient) -> None:
         await make(client, "/credentials", {"name": "tok", "type": "ray_token", "data": {"token": "s3cret"}})
         async with a_dashboard("s3cret", cookie="session=1") as address:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -119,6 +121,29 @@ class TestWhatPasses:
             masked,
             {"name": "a"},
         )
+
+    async def test_few_are_read_whole_at_once(
+        self, world: DashboardWorld, ray: Ray, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        at_once = most = 0
+
+        def slowly(body: bytes) -> bytes:
+            nonlocal at_once, most
+            with counting:
+                at_once += 1
+                most = max(most, at_once)
+            time.sleep(0.1)
+            with counting:
+                at_once -= 1
+            return body
+
+        counting = threading.Lock()
+        monkeypatch.setattr(forward, "masked", slowly)
+        ray.answers["api/v0/tasks"] = JSONResponse({})
+        async with world.client() as eve:
+            answers = await asyncio.gather(*(eve.get("api/v0/tasks") for _ in range(8)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert most == forward.MAX_WHOLE_AT_ONCE
 
     async def test_a_long_answer_passes_piece_by_piece(self, world: DashboardWorld, ray: Ray) -> None:
         more = asyncio.Event()

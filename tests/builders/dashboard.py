@@ -11,7 +11,7 @@ PUBLIC = ("/api/gcs_healthz",)
 
 @asynccontextmanager
 async def a_dashboard(
-    token: str | None = None, *, ray_version: str = "2.60.0", jobs: int = 200, cookie: str = ""
+    token: str | None = None, *, ray_version: str = "2.60.0", jobs: int = 200, cookie: str = "", port: int = 0
 ) -> AsyncIterator[str]:
     """Its address. `jobs` is the status its list of jobs has; who once brought the token gets in by the `cookie`."""
     answers = ANSWERS | {"/api/version": json.dumps({"version": "4", "ray_version": ray_version})}
@@ -28,5 +28,5 @@ async def a_dashboard(
         await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

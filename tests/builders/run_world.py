@@ -46,7 +46,7 @@ from tests.fakes.gateway import FakeGateway
 from tests.fakes.runs import FakeCredentials
 
 BACKOFF = Backoff(least_s=60, most_s=120)
-DRIVER_AGENT = "http://127.0.0.1:52365"
+DRIVER_AGENT = "http://127.0.1.0:52365"
 TRAINERS = TaskGroup(name="trainers", count=3, entrypoint="python train.py")
 HELPERS = TaskGroup(name="helpers", count=5, entrypoint="python help.py")
 GROUPS = (TRAINERS, HELPERS)

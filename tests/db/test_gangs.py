@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kernel.db import Database
+from rayjobs.decide.attempt import COLLECT_PATIENCE_S
 from rayjobs.gateway.base import RayStatus
 from rayjobs.model.run import TaskState
 from rayjobs.run_report import report_tasks
@@ -188,11 +189,26 @@ class TestEnds:
         row = await world.row(run)
         assert (row.state, row.end and row.end["code"]) == ("STOPPED", "BY_USER")
 
-    async def test_a_silent_node_agent_does_not_hold_back_the_end(self, world: RunWorld) -> None:
+    async def test_a_silent_node_agent_is_asked_again_for_the_verdict(self, world: RunWorld) -> None:
+        run = await world.submit()
+        attempt_id = await world.running(run)
+        world.gateway.silent_agents.add(DRIVER_AGENT)
+        world.verdict(attempt_id, "environment", "RUNTIME_ENV_FAILED", 232, params={"message": "no such package"})
+        world.over(attempt_id, 232)
+        await world.step(run)
+        assert (await world.row(run)).state == "RUNNING"
+        world.gateway.silent_agents.clear()
+        await world.step(run)
+        row = await world.row(run)
+        assert (row.state, row.end and row.end["code"]) == ("FAILED", "RUNTIME_ENV_FAILED")
+
+    async def test_a_silent_node_agent_does_not_hold_back_the_end_for_long(self, world: RunWorld) -> None:
         run = await world.submit()
         attempt_id = await world.running(run)
         world.gateway.silent_agents.add(DRIVER_AGENT)
         world.over(attempt_id, 3)
+        await world.step(run)
+        world.clock.pass_s(COLLECT_PATIENCE_S)
         await world.step(run)
         assert (await world.row(run)).state == "FAILED"
 

@@ -94,6 +94,11 @@ class TestCopying:
         await desk.grow(b"two\n", is_over=True)
         assert (await desk.text())[0] == "one\ntwo\n"
 
+    async def test_what_is_over_leaves_no_lock(self, desk: Desk) -> None:
+        for _ in range(2):
+            await desk.grow(HEADER, is_over=True)
+        assert not desk.keeper._locks
+
     async def test_small_pieces_are_joined(self, desk: Desk, blobs: LocalBlobStore) -> None:
         await desk.grow(HEADER)
         for number in range(20):

@@ -10,6 +10,7 @@ from rayjobs.decide.attempt import (
     COLLECT_PATIENCE_S,
     FORGET_AFTER_S,
     LATE_POST_S,
+    LOST_NODE_S,
     Action,
     Change,
     Do,
@@ -21,7 +22,7 @@ from rayjobs.decide.attempt import (
 from rayjobs.decide.attempt_outcome import advance
 from rayjobs.gateway.base import RayJob, RayStatus
 from rayjobs.model.job import RunMode
-from rayjobs.model.run import ATTEMPT_TRANSITIONS, AttemptState, EndClass, EndCode, RunState
+from rayjobs.model.run import ATTEMPT_TRANSITIONS, AttemptState, End, EndClass, EndCode, RunState
 from rayjobs.snapshot import AttemptView
 from tests.builders.runs import NOW, a_cluster, an_attempt
 
@@ -246,6 +247,16 @@ class TestCollectingAndReleasing:
         view = an_attempt(AttemptState.RELEASING)
         assert step(view, UNREACHABLE, after_s=FORGET_AFTER_S).is_nothing
         assert step(view, Seen(done=True), after_s=FORGET_AFTER_S).state is AttemptState.ENDED
+
+    def test_before_another_try_what_fell_with_its_cluster_must_have_ended(self) -> None:
+        lost = End(end_class=EndClass.LOST, code=EndCode.HEAD_LOST)
+        view = an_attempt(AttemptState.RELEASING, cluster=FALLEN, end=lost, run_state=RunState.WAITING, stop_grace_s=10)
+        assert what(view, after_s=LOST_NODE_S + 9) is Do.WAIT
+        assert step(view, after_s=LOST_NODE_S + 10).state is AttemptState.ENDED
+
+    def test_of_a_cluster_that_was_taken_down_nothing_is_left(self) -> None:
+        stopped = an_attempt(AttemptState.RELEASING, cluster=a_cluster(state=ClusterState.STOPPED))
+        assert step(stopped).state is AttemptState.ENDED
 
     def test_ray_forgets_it_only_when_it_will_not_write_it_anew_also_after_a_restart(self) -> None:
         view = an_attempt(AttemptState.RELEASING)

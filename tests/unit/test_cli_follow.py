@@ -63,7 +63,7 @@ class AnsweredRun:
         return Reply(body=piece | {"complete": piece["next_offset"] == len(self.log)})
 
     def stream(self, request: Request) -> Reply:
-        offset = int(request.headers["last-event-id"])
+        offset = int(request.query["offset"])
         sent = b""
         for _ in range(2):
             self.written = min(len(self.log), self.written + self.piece_bytes)

@@ -20,6 +20,30 @@ SERVICE = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_ne
 BREEDER = """trap '' TERM
 breed() { while :; do setsid sleep 300 & (trap '' TERM; sleep 0.01; setsid sleep 300 &) & sleep 0.01; done; }
 breed & wait"""
+FORKER = """import mmap, os
+memory = mmap.mmap(-1, 2**28, mmap.MAP_PRIVATE)  # so that a fork takes a while
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+for place in range(0, len(memory), mmap.PAGESIZE):
+    memory[place] = 1
+print("ready", flush=True)
+while True:
+    child = os.fork() or os._exit(0)
+    os.waitpid(child, 0)
+"""
+FREEZER = """import signal, subprocess, sys, time
+from cluster_groups.backends import local_guard as guard
+forker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+forker.stdout.readline()
+unseen = 0
+for _ in range(10):
+    frozen = guard._freeze()
+    time.sleep(0.05)
+    unseen += len(guard._descendants() - frozen)
+    guard._send(signal.SIGCONT, frozen)
+    time.sleep(0.01)
+forker.kill()
+print(unseen)
+"""
 Guarded = Callable[[str], subprocess.Popen[bytes]]
 
 
@@ -67,6 +91,11 @@ def test_who_multiplies_does_not_get_away(guarded: Guarded, leak: Leak) -> None:
     guard.terminate()
     assert guard.wait(20) == 128 + signal.SIGKILL
     assert leak.survivors() == {}
+
+
+def test_no_child_of_a_fork_under_way_goes_unseen() -> None:
+    ended = subprocess.run([sys.executable, "-c", FREEZER, FORKER], check=True, stdout=subprocess.PIPE, text=True)
+    assert ended.stdout == "0\n"
 
 
 def test_a_process_without_its_first_thread_is_no_dead_one(guarded: Guarded) -> None:

@@ -118,6 +118,7 @@ class TestNumbers:
             ("count", 1001, "TASK_COUNT_OUT_OF_RANGE"),
             ("cpu", 0, "TASK_SIZE_OUT_OF_RANGE"),
             ("cpu", 5000, "TASK_SIZE_OUT_OF_RANGE"),
+            ("memory_gib", 1e305, "TASK_SIZE_OUT_OF_RANGE"),
             ("memory_gib", 0, "TASK_SIZE_OUT_OF_RANGE"),
             ("memory_gib", 1e9, "TASK_SIZE_OUT_OF_RANGE"),
             ("gpu", -1, "TASK_SIZE_OUT_OF_RANGE"),
