@@ -60,8 +60,8 @@ async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str]:
         return {spec.resource_package or ""}
     names = {spec.cluster}
     if spec.run_mode is RunMode.CLUSTER_GROUP:
-        groups_there = [one for one in await groups.every(session) if one.name == spec.cluster_group]
-        names = {member.cluster for group in groups_there for member in group.members}
+        group = await groups.named(session, spec.cluster_group or "")
+        names = {member.cluster for member in group.members} if group else set()
     found = [await clusters.reference(session, name) for name in sorted(filter(None, names))]
     return {one.resource_package for one in found if one and one.resource_package}
 
@@ -131,8 +131,8 @@ async def _target(session: AsyncSession, spec: JobSpec, group: ResourceGroup | N
     name, names = spec.cluster or "", [spec.cluster or ""]
     if spec.run_mode is RunMode.CLUSTER_GROUP:
         name = spec.cluster_group or ""
-        there = [one for one in await groups.every(session) if one.name == name]
-        names = [member.cluster for one in there for member in one.members if member.enabled]
+        entry = await groups.named(session, name)
+        names = [member.cluster for member in entry.members if member.enabled] if entry else []
     nodes = [nodes_of(cluster) for cluster in await clusters.listed(session, names)]
     return Target(name=name, clusters=nodes if all(nodes) else [])
 
@@ -146,7 +146,7 @@ async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -
 
 
 async def _check_group(session: AsyncSession, name: str, findings: Findings) -> None:
-    group = next((one for one in await groups.every(session) if one.name == name), None)
+    group = await groups.named(session, name)
     if group is None:
         findings.add_missing("cluster_group", name, "/cluster_group")
     elif not any(member.enabled for member in group.members):

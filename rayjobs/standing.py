@@ -50,21 +50,24 @@ async def queue_in_order(
 
 async def effective_priorities(session: AsyncSession, runs: Sequence[RunRow], now: datetime) -> dict[str, int | None]:
     """By run id; of one that does not wait (any more) what was asked for."""
-    settings: dict[str, QueueSettings] = {}
-    found: dict[str, int | None] = {}
-    for run in runs:
-        if run.state not in WAITING_STATES:
-            found[run.id] = run.priority
-            continue
-        if run.queue not in settings:
-            settings[run.queue] = await settings_of(session, run)
-        found[run.id] = effective_priority(run.priority, run.enqueued_at, settings[run.queue], now)
-    return found
+    one_of_each = {run.queue: run for run in runs if run.state in WAITING_STATES}
+    settings = await _settings_by_queue(session, list(one_of_each.values())) if one_of_each else {}
+    return {
+        run.id: effective_priority(run.priority, run.enqueued_at, settings[run.queue], now)
+        if run.state in WAITING_STATES
+        else run.priority
+        for run in runs
+    }
 
 
 async def settings_of(session: AsyncSession, run: RunRow) -> QueueSettings:
+    return (await _settings_by_queue(session, [run]))[run.queue]
+
+
+async def _settings_by_queue(session: AsyncSession, runs: Sequence[RunRow]) -> dict[str, QueueSettings]:
+    """One run of each queue tells which it is."""
     by_name = {group.name: group for group in await resources.groups(session)}
-    return settings_of_groups(await _resource_groups(session, run), by_name)
+    return {run.queue: settings_of_groups(await _resource_groups(session, run), by_name) for run in runs}
 
 
 async def _resource_groups(session: AsyncSession, run: RunRow) -> set[str | None]:
@@ -72,8 +75,8 @@ async def _resource_groups(session: AsyncSession, run: RunRow) -> set[str | None
         return {run.resource_group}
     names = [run.cluster] if run.cluster else []
     if run.run_mode == RunMode.CLUSTER_GROUP:
-        there = [group for group in await groups.every(session) if group.name == run.cluster_group]
-        names = [member.cluster for group in there for member in group.members]
+        group = await groups.named(session, run.cluster_group or "")
+        names = [member.cluster for member in group.members] if group else []
     return await clusters.resource_groups_of(session, names)
 
 

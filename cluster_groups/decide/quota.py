@@ -1,6 +1,6 @@
 """Whether amounts fit: a group's quota in its package, a cluster in what its group has left."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 from cluster_groups.model.quota import GroupConfig, GroupKind
@@ -42,11 +42,3 @@ def granted(head: NodeSpec, worker_groups: Sequence[WorkerGroup], room: Resource
         for name, amount in sizes.items():
             left[name] = left.get(name, 0) - amount * more
     return counts
-
-
-def use_by_group(clusters: Iterable[tuple[str, Resources]]) -> Mapping[str, Resources]:
-    """Sums of (resource group, amount)."""
-    sums: dict[str, Resources] = {}
-    for group, amount in clusters:
-        sums[group] = sums.get(group, Resources()) + amount
-    return sums

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_cluster
 from cluster_groups.decide.lifecycle import CLEANING_UP
-from cluster_groups.decide.quota import beyond_quota, use_by_group
+from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import (
     CLUSTER_TRANSITIONS,
     EDITABLE,
@@ -44,7 +44,7 @@ from kernel.ids import new_id
 from kernel.loop import Hints
 from kernel.paging import Page, PageRequest
 from kernel.reasons import Reason
-from kernel.resources import Resources
+from kernel.resources import total
 from kernel.states import move
 
 _FIXED = ("name", "kind", "backend")
@@ -311,9 +311,9 @@ class Clusters:
         group = await resource_store.group_named(session, cluster.resource_group or "", lock=True)
         if group is None:
             return
-        others = [other for other in await store.holding(session) if other.id != cluster.id]
-        used = use_by_group((other.resource_group or "", other.spec.minimum) for other in others)
-        short = beyond_quota(cluster.spec.minimum, used.get(group.name, Resources()), group.quota)
+        uses = (await store.uses(session)).get(group.name, ())
+        used = total(use.amount for use in uses if use.cluster != cluster.name)
+        short = beyond_quota(cluster.spec.minimum, used, group.quota)
         if short:
             raise Conflict("QUOTA_INSUFFICIENT", resource_group=group.name, short=short)
 

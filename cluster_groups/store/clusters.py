@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import delete, func, select
+from sqlalchemy import and_, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import (
@@ -33,6 +33,8 @@ NODES = "NODES"
 """How many nodes are up has changed."""
 
 _LIVE = ClusterRow.state != ClusterState.DELETED
+_LISTED = and_(_LIVE, ClusterRow.on_demand_run.is_(None))
+"""Those that people may refer to: none that was made for one run."""
 _CLUSTER = TypeAdapter(Cluster)
 _CONFIG = TypeAdapter(ClusterConfig)
 _REASON = TypeAdapter(Reason)
@@ -57,7 +59,7 @@ async def get(session: AsyncSession, cluster_id: str, *, lock: bool = False) -> 
 
 async def page(session: AsyncSession, filters: Mapping[str, str | None], request: PageRequest) -> Page[Cluster]:
     """Clusters made for one run are not listed."""
-    statement = filtered(select(ClusterRow).where(_LIVE, ClusterRow.on_demand_run.is_(None)), filters)
+    statement = filtered(select(ClusterRow).where(_LISTED), filters)
     rows = await paginate(session, statement, request, sortable=SORTABLE, key=ClusterRow.id)
     return Page(items=[cluster_of(row) for row in rows.items], next_cursor=rows.next_cursor)
 
@@ -72,27 +74,24 @@ async def ids_in(session: AsyncSession, states: Sequence[ClusterState]) -> list[
 
 async def state_of_listed(session: AsyncSession, name: str) -> ClusterState | None:
     """None: there is no cluster of this name that people may refer to."""
-    listed = (_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name == name)
-    found = await session.scalar(select(ClusterRow.state).where(*listed))
+    found = await session.scalar(select(ClusterRow.state).where(_LISTED, ClusterRow.name == name))
     return ClusterState(found) if found else None
 
 
 async def listed_names(session: AsyncSession, names: Sequence[str]) -> set[str]:
     """Which of `names` are clusters that people may refer to."""
-    statement = select(ClusterRow.name).where(_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name.in_(names))
-    return set(await session.scalars(statement))
+    return set(await session.scalars(select(ClusterRow.name).where(_LISTED, ClusterRow.name.in_(names))))
 
 
 async def listed(session: AsyncSession, names: Sequence[str]) -> list[Cluster]:
     """Those of `names` that people may refer to."""
-    statement = select(ClusterRow).where(_LIVE, ClusterRow.on_demand_run.is_(None), ClusterRow.name.in_(names))
-    return [cluster_of(row) for row in await session.scalars(statement)]
+    rows = await session.scalars(select(ClusterRow).where(_LISTED, ClusterRow.name.in_(names)))
+    return [cluster_of(row) for row in rows]
 
 
 async def resource_groups_of(session: AsyncSession, names: Sequence[str]) -> set[str | None]:
     """Of those of `names` that people may refer to."""
-    statement = select(ClusterRow.resource_group).where(_LIVE, ClusterRow.on_demand_run.is_(None))
-    return set(await session.scalars(statement.where(ClusterRow.name.in_(names))))
+    return set(await session.scalars(select(ClusterRow.resource_group).where(_LISTED, ClusterRow.name.in_(names))))
 
 
 async def holding(session: AsyncSession) -> list[Cluster]:

@@ -22,6 +22,7 @@ _POLICY = TypeAdapter(Policy)
 _CURRENT = and_(
     PolicyRevisionRow.group_id == ClusterGroupRow.id, PolicyRevisionRow.revision == ClusterGroupRow.revision
 )
+_WITH_POLICY = select(ClusterGroupRow, PolicyRevisionRow).join(PolicyRevisionRow, _CURRENT)
 
 
 async def find(session: AsyncSession, ref: str, *, lock: bool = False) -> ClusterGroupRow:
@@ -29,8 +30,13 @@ async def find(session: AsyncSession, ref: str, *, lock: bool = False) -> Cluste
 
 
 async def every(session: AsyncSession) -> list[ClusterGroup]:
-    rows = await session.execute(select(ClusterGroupRow, PolicyRevisionRow).join(PolicyRevisionRow, _CURRENT))
-    return [group_of(row, revision_of(revision)) for row, revision in rows]
+    return [group_of(row, revision_of(revision)) for row, revision in await session.execute(_WITH_POLICY)]
+
+
+async def named(session: AsyncSession, name: str) -> ClusterGroup | None:
+    """None: there is no group of this name."""
+    found = (await session.execute(_WITH_POLICY.where(ClusterGroupRow.name == name))).one_or_none()
+    return group_of(found[0], revision_of(found[1])) if found else None
 
 
 async def page(session: AsyncSession, filters: Mapping[str, str | None], request: PageRequest) -> Page[ClusterGroup]:

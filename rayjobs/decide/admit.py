@@ -46,8 +46,12 @@ class Start:
 class Wait:
     run: WaitingRun
     reason: Reason
-    decision: Mapping[str, Any]
+    record: Mapping[str, Any]
     predicted_start: datetime | None = None
+
+    @property
+    def decision(self) -> dict[str, Any]:
+        return {"run": self.run.id, **self.record}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,12 +89,7 @@ class AdmissionPlan:
     def waits(self) -> tuple[Wait, ...]:
         """The same one by one."""
         return tuple(
-            Wait(
-                run=run,
-                reason=one.reason,
-                decision={"run": run.id, **one.record},
-                predicted_start=one.predicted_start,
-            )
+            Wait(run=run, reason=one.reason, record=one.record, predicted_start=one.predicted_start)
             for one in self.waiting
             for run in one.runs
         )

@@ -1,6 +1,6 @@
 """The order in which waiting runs are looked at. Total, so that replay gives the same plan."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from cluster_groups.model.quota import QueueSettings, ResourceGroup
@@ -11,10 +11,6 @@ HIGHEST = 9
 DEFAULT_GROUP = "default"
 
 OrderKey = tuple[bool, int, datetime, str]
-
-
-def order_queue(runs: Iterable[WaitingRun], queue: QueueSettings, now: datetime) -> list[WaitingRun]:
-    return sorted(runs, key=lambda run: order_key(run, queue, now))
 
 
 def order_key(run: WaitingRun, queue: QueueSettings, now: datetime) -> OrderKey:

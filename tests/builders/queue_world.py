@@ -1,15 +1,16 @@
 """A small world in which admission alone decides: runs come, start, and give back what they took."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.group import ClusterGroup
-from cluster_groups.model.quota import ResourceGroup
+from cluster_groups.model.quota import QueueSettings, ResourceGroup
 from kernel.resources import Resources, total
 from rayjobs.decide.admit import AdmissionPlan, Start, plan_admission
+from rayjobs.decide.order import order_key
 from rayjobs.model.run import Condition, RunState
 from rayjobs.snapshot import HELD_ON, AdmissionSnapshot, Held, Load, WaitingRun
 from tests.builders.runs import NOW
@@ -111,6 +112,10 @@ class QueueWorld:
 
 def held_in(plan: AdmissionPlan) -> list[WaitingRun]:
     return [run for one in plan.waiting if HELD_ON in one.reason.params for run in one.runs]
+
+
+def order_queue(runs: Iterable[WaitingRun], queue: QueueSettings, now: datetime) -> list[WaitingRun]:
+    return sorted(runs, key=lambda run: order_key(run, queue, now))
 
 
 def _seconds(instant: datetime) -> float:

@@ -163,38 +163,25 @@ def without_package(world: World, job: Job, point: Point) -> None:
 
 
 def stopped(world: World, job: Job, point: Point) -> None:
-    _die_at(world, job, SEEN_RUNNING)
-    job.wait_executing()
-    world.stop_without_server(job.run_id)
-    _live_to(world, point)
+    _stop_after(SEEN_RUNNING, world, job, point)
 
 
 def stopped_unseen(world: World, job: Job, point: Point) -> None:
     """It runs on the cluster, and no server knows yet."""
-    _die_at(world, job, ACCEPTED)
-    job.wait_executing()
-    world.stop_without_server(job.run_id)
-    _live_to(world, point)
+    _stop_after(ACCEPTED, world, job, point)
 
 
 def stopped_placing(world: World, job: Job, point: Point) -> None:
     """Its tasks have their places by then, but no server has heard of it."""
-    _die_at(world, job, SEEN_PLACING)
-    job.wait_executing()
-    world.stop_without_server(job.run_id)
-    _live_to(world, point)
+    _stop_after(SEEN_PLACING, world, job, point)
 
 
 def ended_placing(world: World, job: Job, point: Point) -> None:
-    _die_at(world, job, SEEN_PLACING)
-    job.wait_ended_on_ray()
-    _live_to(world, point)
+    _end_after(SEEN_PLACING, world, job, point)
 
 
 def ended_unseen(world: World, job: Job, point: Point) -> None:
-    _die_at(world, job, ACCEPTED)
-    job.wait_ended_on_ray()
-    _live_to(world, point)
+    _end_after(ACCEPTED, world, job, point)
 
 
 def stopped_too_late(world: World, job: Job, point: Point) -> None:
@@ -209,6 +196,21 @@ def stopped_before_cluster(world: World, job: Job, point: Point) -> None:
     """On demand: while its own cluster is on its way."""
     _die_at(world, job, PLACED)
     world.stop_without_server(job.run_id)
+    _live_to(world, point)
+
+
+def _stop_after(seen: Point, world: World, job: Job, point: Point) -> None:
+    """While nobody serves it executes and is told to stop."""
+    _die_at(world, job, seen)
+    job.wait_executing()
+    world.stop_without_server(job.run_id)
+    _live_to(world, point)
+
+
+def _end_after(seen: Point, world: World, job: Job, point: Point) -> None:
+    """While nobody serves it ends."""
+    _die_at(world, job, seen)
+    job.wait_ended_on_ray()
     _live_to(world, point)
 
 

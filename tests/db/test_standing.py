@@ -14,12 +14,12 @@ from cluster_groups.model.quota import QueueSettings
 from cluster_groups.tables import ResourceGroupRow
 from kernel.db import Database
 from rayjobs import run_store
-from rayjobs.decide.order import order_queue
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import RunState
 from rayjobs.standing import NEAREST, effective_priorities, queue_in_order, settings_of, standing_of
 from rayjobs.tables import RunRow
 from tests.builders.job_world import World, make_world
+from tests.builders.queue_world import order_queue
 from tests.builders.targets import NOW, store_cluster, store_cluster_group
 
 HELD = {"code": "QUOTA_INSUFFICIENT", "owner": "quota", "params": {"held_on": "default"}, "since": NOW.isoformat()}

@@ -37,23 +37,19 @@ async def loses_a_node(world: RunWorld, run: str) -> None:
 
 
 async def is_stopped_while_running(world: RunWorld, run: str) -> None:
-    attempt_id = await world.running(run)
-    await world.stop(run)
-    await world.step(run)
-    world.gateway.becomes(attempt_id, RayStatus.STOPPED)
-    await world.step(run)
+    await _stops(world, run, await world.running(run))
 
 
 async def is_stopped_while_placing(world: RunWorld, run: str) -> None:
-    attempt_id = await world.placing(run)
-    await world.stop(run)
-    await world.step(run)
-    world.gateway.becomes(attempt_id, RayStatus.STOPPED)
-    await world.step(run)
+    await _stops(world, run, await world.placing(run))
 
 
 async def is_stopped_while_pending(world: RunWorld, run: str) -> None:
-    attempt_id = await world.sent(run)
+    await _stops(world, run, await world.sent(run))
+
+
+async def _stops(world: RunWorld, run: str, attempt_id: str) -> None:
+    """It is asked to, and Ray has done so."""
     await world.stop(run)
     await world.step(run)
     world.gateway.becomes(attempt_id, RayStatus.STOPPED)

@@ -14,9 +14,8 @@ from cluster_groups.model.demand import Bundles, ClusterView, Demand
 from cluster_groups.model.quota import QueueSettings
 from kernel.resources import Resources
 from rayjobs.decide.admit import plan_admission
-from rayjobs.decide.order import order_queue
 from rayjobs.model.job import RunMode
-from tests.builders.queue_world import Coming, QueueWorld, held_in
+from tests.builders.queue_world import Coming, QueueWorld, held_in, order_queue
 from tests.builders.runs import NOW, a_cluster, a_group, a_resource_group, a_run
 
 NODES = {"c1": (4, 4, 4, 2, 2, 1), "c2": (4, 2)}

@@ -12,10 +12,10 @@ from cluster_groups.model.group import Member
 from cluster_groups.model.quota import QueueSettings
 from kernel.resources import Resources
 from rayjobs.decide.admit import AdmissionPlan, Wait, plan_admission
-from rayjobs.decide.order import order_queue
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import Condition
 from rayjobs.snapshot import HELD_ON, AdmissionSnapshot, Held, Load, WaitingRun
+from tests.builders.queue_world import order_queue
 from tests.builders.runs import NOW, a_cluster, a_group, a_resource_group, a_run
 
 LATE = NOW + timedelta(minutes=20)
