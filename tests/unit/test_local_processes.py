@@ -33,6 +33,7 @@ class TestNode:
     def test_is_found_by_its_folder_alone_until_it_ends(self, folder: str) -> None:
         argv = [sys.executable, "-c", LIKE_RAY, "--block", f"--temp-dir={folder}"]
         pid = processes.spawn(argv, environment("t"), folder)
+        wait_until(lambda: psutil.Process(pid).cmdline() != [])  # until then any folder may be its own
         assert processes.find_node(folder) == pid
         assert not processes.is_node(pid, folder[:-1])
         assert not processes.is_node(os.getpid(), folder)
