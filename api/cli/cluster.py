@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from api.cli.fields import Field, Pair, Record, field
+from api.cli.fields import WORKER, Field, Pair, Record, field
 from api.cli.session import Group, Session, output_option, pass_session
 from api.cli.shapes import CLUSTER, EVENT
 from api.cli.verbs import (
@@ -29,13 +29,7 @@ FIELDS: tuple[Field, ...] = (
     field("--backend", "backend", "What makes a managed cluster: local or kuberay."),
     field("--image", "image", "Image of the nodes."),
     field("--head", "head", "The head: cpu=2,memory_gib=4.", kind=Record()),
-    field(
-        "--worker",
-        "worker_groups",
-        "A worker group: name=w1,cpu=2,memory_gib=4,min_instances=1,max_instances=2.",
-        kind=Record(),
-        is_many=True,
-    ),
+    WORKER,
     field("--resource-package", "resource_package", "Resource package it takes from."),
     field("--resource-group", "resource_group", "Resource group it takes from."),
     field("--ray-address", "address", "Jobs API address of an attached cluster."),

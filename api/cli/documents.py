@@ -38,7 +38,7 @@ def parse_document(text: str, name: str) -> Json:
 def parse_value(text: str) -> Any:
     """JSON, or else YAML. Raises `yaml.YAMLError`, or a usage error for a key that is given twice."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
     except ValueError:
         return yaml.load(text, _Loader)  # noqa: S506  a SafeLoader with fewer types
 
@@ -67,6 +67,11 @@ def keep_text(text: str) -> Path:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="muster-", suffix=".yaml", delete=False) as file:
         file.write(text)
     return Path(file.name)
+
+
+def _no_number(text: str) -> Any:
+    """`NaN` and `Infinity` are Python's JSON alone."""
+    raise ValueError(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Json:

@@ -77,6 +77,15 @@ def field(flag: str, path: str, help: str, *, kind: Any = str, is_many: bool = F
 SET = field("--set", "", "Any other field, its value read as YAML.", kind=Assignment(), is_many=True)
 
 
+WORKER = field(
+    "--worker",
+    "worker_groups",
+    "A worker group: name=w1,cpu=2,memory_gib=4,min_instances=1,max_instances=2.",
+    kind=Record(),
+    is_many=True,
+)
+
+
 def field_options(fields: Sequence[Field]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for entry in reversed([*fields, SET]):
@@ -93,7 +102,7 @@ def fill(body: Json, fields: Sequence[Field], values: Mapping[str, Any]) -> None
     """Put what was given on the command line over what stands in the body."""
     for entry in fields:
         value = values[entry.parameter]
-        if value is None or value == ():
+        if not _is_given(value):
             continue
         if isinstance(entry.kind, Pair):
             for key, text in value:
@@ -102,6 +111,14 @@ def fill(body: Json, fields: Sequence[Field], values: Mapping[str, Any]) -> None
             _put(body, entry.path.split("."), list(value) if entry.is_many else value)
     for path, value in values[SET.parameter] or ():
         _put(body, path.split("."), value)
+
+
+def any_given(values: Mapping[str, Any]) -> bool:
+    return any(_is_given(value) for value in values.values())
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value != ()
 
 
 def _put(body: Json, path: Sequence[str], value: Any) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from api.cli.documents import to_yaml
-from api.cli.fields import Field, Pair, Record, field, field_options, fill
+from api.cli.fields import WORKER, Field, Pair, Record, field, field_options, fill
 from api.cli.package import upload_path
 from api.cli.run import submit
 from api.cli.session import Group, Session, output_option, pass_session
@@ -24,13 +24,7 @@ FIELDS: tuple[Field, ...] = (
     field("--priority", "priority", "1 to 9, on-demand only.", kind=int),
     field("--image", "image", "Image of an on-demand cluster."),
     field("--head", "head", "Head of an on-demand cluster: cpu=2,memory_gib=4.", kind=Record()),
-    field(
-        "--worker",
-        "worker_groups",
-        "A worker group: name=w1,cpu=2,memory_gib=4,min_instances=1,max_instances=2.",
-        kind=Record(),
-        is_many=True,
-    ),
+    WORKER,
     field("--package", "package", "Id of a package, or a folder or ZIP file to upload."),
     field("--entrypoint", "entrypoint", "Command to run."),
     field("--tag", "tags", "A tag.", kind=Pair(), is_many=True),

@@ -6,7 +6,7 @@ import click
 
 from api.cli.documents import to_json, to_yaml
 from api.cli.errors import ExitCode
-from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail_start
+from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail_start, task_options
 from api.cli.output import state_column
 from api.cli.session import Command, Group, Session, output_option, pass_session
 from api.cli.shapes import EVENT, RUN, TASK
@@ -77,9 +77,13 @@ def logs(
     if line_count is not None and is_there:
         offset, skip = tail_start(log_pages(session, ref, of=of, attempt=epoch, offset=offset), line_count, offset)
     if not follow_it or (line_count is not None and is_there):
+        complete = True
         for page in log_pages(session, ref, of=of, attempt=epoch, offset=offset):
             printer.print(page["data"][skip:])
-            skip, offset = max(0, skip - len(page["data"])), page["next_offset"]
+            skip, offset, complete = max(0, skip - len(page["data"])), page["next_offset"], page["complete"]
+        if not complete and not follow_it and is_final(session.muster.runs.get(ref)):
+            printer.end_line()
+            session.tell("log_on_its_way")
     if follow_it:
         follow(session, ref, printer, of=of, attempt=attempt, after=(epoch or 1) - 1, offset=offset)
     printer.end_line()
@@ -182,6 +186,10 @@ def _explain(session: Session, about: Json, decisions: list[Json]) -> None:
         _pair(session, "why_next", condition.get("next_check_at"))
     else:
         click.echo(f"{about['state']}: {session.say('not_waiting', run=about['id'])}")
+    if end and end.get("task_group"):
+        of = LogOf(task_group=end["task_group"], task=end["task"])
+        _pair(session, "why_task", f"{of.task_group} {of.task}")
+        _pair(session, "why_log", f"muster run logs {about['id']}{task_options(of)}")
     _pair(session, "why_help", (end or condition or {}).get("advice"))
     for decision in decisions:
         _tell_decision(session, decision)

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import click
 
 from api.cli.documents import edit_document, keep_text, read_document, to_yaml
-from api.cli.fields import Field, Tag, field_options, fill
+from api.cli.fields import Field, Tag, any_given, field_options, fill
 from api.cli.session import Session, output_option, pass_session
 from api.cli.tables import Column
 from api.client import Json
@@ -110,7 +110,7 @@ def add_edit(group: click.Group, noun: Noun, fields: Sequence[Field], prepare: P
         before = {name: value for name, value in answer.body.items() if name not in noun.read_only}
         wanted = deepcopy(before) | (read_document(file) if file else {})
         fill(wanted, fields, values)
-        by_hand = file is None and wanted == before
+        by_hand = file is None and not any_given(values)
         if by_hand:
             wanted = edit_document(before, session.say("edit_heading", ref=ref)) or before
         if prepare:

@@ -134,6 +134,8 @@ def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) ->
     """Seconds until the next look. A young job is looked at often, an old one every few seconds."""
     if action.do is Do.WAIT:
         return max(0.0, _forget_after_s(view) - (now - view.state_since).total_seconds())
+    if change.state is AttemptState.RELEASING and not view.cluster_is_own:
+        return FORGET_AFTER_S
     if change.state is not None:
         return _FIRST_LOOK_S.get(change.state, 0.0)
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:

@@ -141,7 +141,9 @@ class _Tasks:
             name = f"{self._spec.groups[seat.group].name}-{seat.task}"
             trouble = runner_failed(f"the guard of task {name} was killed", EXIT_GUARD_LOST)
             return _Outcome(seat, "lost", trouble=trouble)
-        was_stopped = ended.reason == "MAX_RUNTIME" or (self._is_ending and ended.reason == "STOPPED")
+        if ended.reason == "NODE_ENDED" and not self._is_ending:
+            return _Outcome(seat, "lost")
+        was_stopped = ended.reason == "MAX_RUNTIME" or (self._is_ending and ended.reason != "EXITED")
         return _Outcome(seat, "stopped" if was_stopped else "exited", ended)
 
     async def _next_outcomes(self, timeout_s: float | None) -> list[_Outcome]:

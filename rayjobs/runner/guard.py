@@ -34,7 +34,11 @@ class Task(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How bash ended, and why the task did: EXITED, STOPPED, MAX_RUNTIME or PARENT_LOST."""
+    """How bash ended, and why the task did: EXITED, STOPPED, MAX_RUNTIME, PARENT_LOST or NODE_ENDED.
+
+    NODE_ENDED: the guard was sent a signal. Its parent asks by its pipe, and Ray does not know it: who signals it ends
+    whatever is on this node.
+    """
 
     task_code: int
     signal: int | None
@@ -197,7 +201,8 @@ class _Watch:
         asked = ""
         while self._reap():
             now = time.monotonic()
-            reason = "EXITED" if self._code is not None else asked or self._expired(now)
+            # Who ends a whole node signals bash too: of what is seen at once, the wish to end was first.
+            reason = asked or ("EXITED" if self._code is not None else self._expired(now))
             if reason and not self._reason:
                 self._reason = reason
                 self._kill_at = now + self._task.stop_grace_s
@@ -209,7 +214,7 @@ class _Watch:
                 self._kill_at = now + _KILL_AGAIN_S
                 send(signal.SIGKILL, freeze(os.getpid()))
             asked = self._wait(now) or asked
-        ended = Ended(self._code or 0, self._killer, self._reason or "EXITED")
+        ended = Ended(self._code or 0, self._killer, self._reason or asked or "EXITED")
         self._task.log.write("verdict", exit_code=ended.exit_code, reason=ended.reason)
         return ended
 
@@ -241,7 +246,7 @@ class _Watch:
         for fd, _ in self._poller.poll(sleep_s * 1000 + 1):
             news = os.read(fd, select.PIPE_BUF)
             if fd == self._signals_fd:
-                asked = asked or ("STOPPED" if set(news) & set(_STOP_SIGNALS) else "")
+                asked = asked or ("NODE_ENDED" if set(news) & set(_STOP_SIGNALS) else "")
             elif news:
                 asked = "STOPPED"
             else:

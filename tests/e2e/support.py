@@ -118,15 +118,24 @@ class Service:
 
     def kill_node(self, name: str) -> None:
         """As if its machine were gone, but for what has left the tree of its processes: a node of the one cluster."""
-        (cluster,) = self._local_clusters()
-        (node,) = (psutil.Process(node.pid) for node in cluster.nodes if node.name == name)
+        node = self._node(name)
         for process in (node, *node.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    def kill_raylet(self, name: str) -> None:
+        """What is left of the node is ended by its guard."""
+        (raylet,) = (one for one in self._node(name).children(recursive=True) if one.name() == "raylet")
+        raylet.kill()
+
     def cluster_folders(self) -> list[str]:
         """Of local clusters whose processes are on their way or there."""
         return [cluster.folder for cluster in self._local_clusters() if any(node.pid for node in cluster.nodes)]
+
+    def _node(self, name: str) -> psutil.Process:
+        (cluster,) = self._local_clusters()
+        (node,) = (psutil.Process(node.pid) for node in cluster.nodes if node.name == name)
+        return node
 
     def close(self) -> None:
         """Whatever the test left: runs, clusters, the service, and what a lost service left."""

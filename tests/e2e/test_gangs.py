@@ -113,6 +113,17 @@ class TestOnACluster:
         assert_nothing_runs("gang")
         assert {one["state"] for one in service.items("run", "tasks", run)} == {"STOPPED"}
 
+    def test_a_node_that_ends_under_it_is_no_fault_of_its_tasks(self, service: Service, cluster: str) -> None:
+        """The guard of a local node ends the tasks there before Ray has noticed anything."""
+        create(service, "gang-bereft", {"run_mode": "cluster", "cluster": cluster}, *three_and_five(forever("bereft")))
+        run = service.done("run", "submit", "gang-bereft")
+        assert service.muster("run", "wait", run, "--for", "RUNNING").code == 0
+        service.kill_raylet("w-0")
+        said = service.muster("run", "wait", run)
+        assert (said.code, "lost/NODE_LOST" in said.err) == (1, True), said
+        assert_nothing_runs("bereft")
+        assert {one["state"] for one in service.items("run", "tasks", run)} == {"LOST", "STOPPED"}
+
     def test_a_start_that_finds_no_room_is_given_back_and_comes_again(
         self, service: Service, cluster: str, package: str
     ) -> None:

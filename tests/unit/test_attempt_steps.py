@@ -1,5 +1,6 @@
 """The life of an attempt: what is done in each state, and what follows from what was seen."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -280,3 +281,9 @@ class TestPace:
 
     def test_after_a_change_the_next_step_follows_at_once(self) -> None:
         assert pause_s(an_attempt(), Action(do=Do.LOOK), Change(state=AttemptState.COLLECTING), NOW) == 0.0
+
+    def test_before_a_job_is_forgotten_there_is_nothing_to_look_for(self) -> None:
+        view, released = an_attempt(AttemptState.COLLECTING), Change(state=AttemptState.RELEASING)
+        assert pause_s(view, Action(do=Do.COLLECT), released, NOW) == FORGET_AFTER_S
+        own = replace(view, run_mode=RunMode.ON_DEMAND)
+        assert pause_s(own, Action(do=Do.COLLECT), released, NOW) == 0.0

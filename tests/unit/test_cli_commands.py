@@ -234,6 +234,12 @@ class TestEdit:
         assert request.body == {"tags": {"team": "vision", "x": "1"}}
         assert request.headers["if-match"] == '"3"'
 
+    def test_options_that_change_nothing_open_no_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
+        editor = _editor(tmp_path, "text.replace('main.py', 'other.py')")
+        result = cli("job", "edit", "demo", "--entrypoint", "python main.py", VISUAL=editor, EDITOR=editor)
+        assert result.stderr == "nothing to change\n"
+        assert server.asked("PATCH", "/jobs/demo") == []
+
     def test_in_the_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         editor = _editor(tmp_path, "text.replace('main.py', 'other.py').replace('cluster: c1\\n', '')")
         result = cli("job", "edit", "demo", VISUAL=editor, EDITOR=editor)

@@ -273,6 +273,14 @@ class TestCommand:
         assert cli("run", "logs", RUN_ID, "--tail", "2").stdout == "two\nthree\n"
         assert cli("run", "logs", "-f", RUN_ID, "--tail", "1").stdout == "three\nfour\n"
 
+    def test_says_when_the_rest_is_still_to_come(self, server: StandIn, cli: Cli) -> None:
+        run = AnsweredRun(server, "one\ntwo\n")
+        run.written = len("one\n")
+        assert cli("run", "logs", RUN_ID).stderr == ""
+        server.on("GET", f"/runs/{RUN_ID}", Reply(body=a_run("SUCCEEDED")))
+        result = cli("run", "logs", RUN_ID)
+        assert (result.stdout, result.stderr) == ("one\n", "the rest of the log is still on its way: -f waits for it\n")
+
     @pytest.mark.parametrize(
         ("log", "count", "shown"),
         [

@@ -125,6 +125,12 @@ class TestRuns:
         following_it = cli("run", "logs", "-f", "run_1", "--task-group", "trainer", "--task", "1")
         assert "last lines" not in following_it.stderr
 
+    def test_why_names_that_task(self, server: StandIn, cli: Cli) -> None:
+        server.on("GET", "/runs/run_1/decisions", {"items": [], "next_cursor": None})
+        out = cli("run", "why", "run_1").stdout
+        assert "  task that decided it: trainer 1\n" in out
+        assert "  its log: muster run logs run_1 --task-group trainer --task 1\n" in out
+
     def test_how_many_tasks_are_where(self, server: StandIn, cli: Cli) -> None:
         server.on("GET", "/runs", {"items": [RUN], "next_cursor": None})
         assert "running=1,failed=1" in cli("run", "list", "-o", "wide").stdout

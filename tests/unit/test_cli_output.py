@@ -231,6 +231,10 @@ class TestDocuments:
     def test_json_is_json(self) -> None:
         assert parse_value('{"a": 1e3, "b": "x"}') == {"a": 1000.0, "b": "x"}
 
+    @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+    def test_a_word_for_what_is_no_number_stays_a_word(self, word: str) -> None:
+        assert parse_value(word) == word
+
     def test_nothing_else_than_plain_values_can_be_made(self) -> None:
         with pytest.raises(yaml.YAMLError):
             parse_value("!!python/object/apply:os.system ['true']")

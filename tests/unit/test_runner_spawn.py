@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rayjobs.runner.guard import Ended, Guard
@@ -82,6 +83,21 @@ def test_ends_everybody_with_its_parent(tmp_path: Path, leak: Leak) -> None:
     os.close(spawned.guard._control_fd)
     wait_until(lambda: leak.survivors() == {}, say=leak.survivors)
     wait_until(lambda: "verdict" in spawned.events())
+
+
+def test_is_ended_by_the_node_where_bash_was_signalled_too(tmp_path: Path) -> None:
+    """As the guard of a local node does, and bash may be dead before the task's guard looks."""
+    spawned = Spawned(tmp_path, "sleep 300")
+    wait_until(lambda: spawned.events_file.exists() and spawned.events() == ["task_started"])
+    bash = json.loads(spawned.events_file.read_text())["pid"]
+    guard = psutil.Process(bash).ppid()
+    for number in (signal.SIGSTOP, signal.SIGTERM):
+        os.kill(guard, number)
+        os.kill(bash, number)
+    os.kill(bash, signal.SIGCONT)
+    wait_until(lambda: psutil.Process(bash).status() == psutil.STATUS_ZOMBIE)
+    os.kill(guard, signal.SIGCONT)
+    assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "NODE_ENDED")
 
 
 def test_lets_bash_inherit_neither_files_nor_blocked_signals(tmp_path: Path) -> None:
