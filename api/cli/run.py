@@ -6,7 +6,18 @@ import click
 
 from api.cli.documents import to_json, to_yaml
 from api.cli.errors import ExitCode
-from api.cli.follow import LogPrinter, Teller, conclude, detaching, end_line, follow, log_pages, places, tail_start, task_options
+from api.cli.follow import (
+    LogPrinter,
+    Teller,
+    conclude,
+    detaching,
+    end_line,
+    follow,
+    log_pages,
+    places,
+    tail_start,
+    task_options,
+)
 from api.cli.output import state_column
 from api.cli.session import Command, Group, Session, output_option, pass_session
 from api.cli.shapes import EVENT, RUN, TASK
