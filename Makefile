@@ -3,7 +3,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: .venv/.ready ## make .venv from the hash-locked requirements
 
@@ -27,6 +27,12 @@ test: setup ## every test that needs neither root nor a service this machine lac
 test-fast: setup ## the tests that start no Ray
 	$(BIN)/pytest --ignore tests/architecture -m "not ray"
 
+failures: setup ## play 1,000 seeded schedules of failures, some twenty minutes
+	$(BIN)/python -m tests.simulation.failures 1000
+
+s3-server: setup ## build the S3 server of the tests, once, with Go; some minutes
+	$(BIN)/python -m tests.builders.seaweedfs
+
 fmt: setup ## format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -45,10 +51,10 @@ migration: setup ## draft the next step of the schema: make migration m="what ch
 docs: setup ## write the generated reference pages anew
 	$(BIN)/python -m tests.architecture.reference
 
-bench: setup ## measure beside plain Ray, some twelve minutes; with RECORD=1 into docs/benchmarks.md
+bench: setup ## measure beside plain Ray, some half an hour; with RECORD=1 into docs/benchmarks.md
 	$(BIN)/python -m benchmarks $(if $(RECORD),--record)
 
 demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
 	$(BIN)/python docs/demo/demo.py
 
-.PHONY: bench check demo docs fmt help migration openapi run setup test test-fast
+.PHONY: bench check demo docs failures fmt help migration openapi run s3-server setup test test-fast

@@ -13,7 +13,20 @@ from api.edge import Edge
 from api.errors import MEDIA_TYPE, answer_http_exception, answer_invalid_request, answer_muster_error
 from api.idempotency import Replay, answer_replay
 from api.ray_endpoint.routes import ray_endpoint
-from api.routers import access, clusters, credentials, groups, health, jobs, logs, packages, resources, runs, usage
+from api.routers import (
+    access,
+    clusters,
+    credentials,
+    groups,
+    health,
+    jobs,
+    logs,
+    packages,
+    resources,
+    runner,
+    runs,
+    usage,
+)
 from api.schemas.base import ProblemOut
 from api.wiring import Services
 from kernel.errors import MusterError
@@ -21,6 +34,7 @@ from kernel.errors import MusterError
 ROUTERS = (  # a request walks along them: the busiest come first
     runs.router,
     logs.router,
+    runner.router,
     jobs.router,
     packages.router,
     clusters.router,

@@ -177,6 +177,15 @@ async def creating(
     return call
 
 
+async def replacing(
+    call: Annotated[Call, Depends(creating)],
+    if_match: Annotated[str | None, Header(description="The revision this change was made for.")] = None,
+) -> Call:
+    """POST that makes a new state of something from the one that is named."""
+    call.if_match = if_match
+    return call
+
+
 async def page_request(
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
@@ -209,5 +218,6 @@ async def part_request(
 Reading = Annotated[Call, Depends(reading)]
 Changing = Annotated[Call, Depends(changing)]
 Creating = Annotated[Call, Depends(creating)]
+Replacing = Annotated[Call, Depends(replacing)]
 Paging = Annotated[PageRequest, Depends(page_request)]
 Parting = Annotated[Part, Depends(part_request)]

@@ -11,13 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from fastapi import APIRouter, Request, Response
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Query
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +27,8 @@ from api.errors import from_outside, problem_response
 from kernel.errors import Malformed, MusterError, TooLarge
 
 log = structlog.get_logger()
+
+Body = TypeVar("Body", bound=BaseModel)
 
 API = "/api/v1"
 MAX_BODY_BYTES = 2 * 2**20
@@ -123,6 +127,17 @@ class StrictRoute(APIRoute):
 
 def v1_router(tag: str) -> APIRouter:
     return APIRouter(prefix=API, tags=[tag], route_class=StrictRoute)
+
+
+async def json_body(request: Request, schema: type[Body]) -> Body:
+    """For a route that takes bodies of several kinds; where there is one the framework does it."""
+    try:
+        return schema.model_validate(await request.json())
+    except json.JSONDecodeError as error:
+        raise Malformed("MALFORMED_JSON", reason=error.msg) from error
+    except ValidationError as error:
+        found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+        raise RequestValidationError(found) from error
 
 
 def _without_body(send: Send) -> Send:

@@ -141,7 +141,7 @@ def _from_validation(request: Request, errors: Iterable[Mapping[str, Any]]) -> M
     if tuple(first["loc"]) == ("body",):
         if first["type"] == "missing":
             return InvalidInput("BODY_REQUIRED")
-        if not _is_json(content_type):
+        if not is_json(content_type):
             return WrongMediaType("UNSUPPORTED_MEDIA_TYPE", content_type=content_type or "none", expected=JSON)
     problems = [_problem(error) for error in found]
     if len(problems) > 1:
@@ -150,7 +150,7 @@ def _from_validation(request: Request, errors: Iterable[Mapping[str, Any]]) -> M
     return InvalidInput(only.code, pointer=only.pointer, **only.params)
 
 
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type == JSON or (media_type.startswith("application/") and media_type.endswith("+json"))
 

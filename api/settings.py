@@ -1,17 +1,19 @@
 """All settings of the service: environment variables `MUSTER_…` over a TOML file over defaults; read once."""
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from cryptography.fernet import Fernet
 from platformdirs import user_state_path
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kernel.errors import InvalidInput
 
@@ -21,6 +23,7 @@ NO_SETTINGS = ("CONFIG", "ADDRESS", "TOKEN")
 TEST_PREFIX = f"{PREFIX}TEST_"
 LEAST_SECRET_LENGTH = 16
 LEAST_SECRET_VARIETY = 8
+MAX_URL = 200
 
 
 def _absolute(value: Path) -> Path:
@@ -30,6 +33,38 @@ def _absolute(value: Path) -> Path:
 def _ray_target(value: str | None) -> str | None:
     if value is not None and value.split("/")[0] not in {"clusters", "groups", "jobs"}:
         raise ValueError("must be clusters/<name>, groups/<name> or jobs/<name>")
+    return value
+
+
+def _http_url(value: str | None) -> str | None:
+    """Without a slash at its end: paths are put behind it."""
+    if value is None:
+        return None
+    parts = urlsplit(value)
+    plain = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    _ = parts.port  # its own ValueError says what is wrong with it
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc or plain != value:
+        raise ValueError("must be http://host or https://host, with a port and a path at most")
+    return value.rstrip("/")
+
+
+def _words(value: object) -> object:
+    return tuple(value.split()) if isinstance(value, str) else value
+
+
+def _http_urls(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(filter(None, map(_http_url, values)))
+
+
+def _bucket(value: str | None, info: ValidationInfo) -> str | None:
+    """With what it needs, which is declared before it."""
+    if value is None:
+        return None
+    if not re.fullmatch(r"(s3|cos)://[a-z0-9][a-z0-9.-]{1,62}(/[a-z0-9_-][a-z0-9._-]*)*/?", value):
+        raise ValueError("must be s3://bucket/prefix or cos://name-appid/prefix, in lower case")
+    has_keys = info.data.get("blob_key_id") and info.data.get("blob_secret_key")
+    if value.startswith("cos:") and not (has_keys and info.data.get("blob_region")):
+        raise ValueError("cos:// needs blob_region, blob_key_id and blob_secret_key as well")
     return value
 
 
@@ -72,9 +107,11 @@ class Settings(BaseSettings):
         default=SecretStr(""),
         description="`postgresql://user:password@host/name`, `sqlite:///path`; by default `muster.db` there.",
     )
-    callback_url: str | None = Field(
+    callback_url: Annotated[str | None, AfterValidator(_http_url)] = Field(
         default=None,
-        description="Address under which the nodes of clusters reach this service, if they can. No effect yet.",
+        max_length=MAX_URL,
+        description="Address under which the heads of clusters reach this service, `http://host:8266` say. "
+        "Without it no run that may be lost is started again on another cluster, unless its job is `retry_safe`.",
     )
     admin_token: Annotated[SecretStr | None, AfterValidator(_hard_to_guess)] = Field(
         default=None,
@@ -84,6 +121,32 @@ class Settings(BaseSettings):
     credential_key: Annotated[SecretStr | None, AfterValidator(_fernet_key)] = Field(
         default=None,
         description="Fernet key that credentials are sealed with; by default one is made on the first start.",
+    )
+    blob_region: str | None = Field(
+        default=None, pattern=r"^[a-z0-9-]{1,40}$", description="Region of that bucket, `ap-guangzhou` say."
+    )
+    blob_endpoint: Annotated[str | None, AfterValidator(_http_url)] = Field(
+        default=None, max_length=MAX_URL, description="Its server, where that is not the cloud's own for the region."
+    )
+    blob_key_id: SecretStr | None = Field(
+        default=None,
+        description="Key id (COS: SecretId) for that bucket; for S3 by default what boto3 finds by itself.",
+    )
+    blob_secret_key: SecretStr | None = Field(default=None, description="The secret that belongs to it.")
+    blob_store: Annotated[str | None, AfterValidator(_bucket)] = Field(
+        default=None,
+        description="Bucket for packages and logs, `s3://bucket/prefix` or `cos://name-appid/prefix`; "
+        "by default the folder `blobs` there.",
+    )
+    object_endpoints: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words), AfterValidator(_http_urls)] = Field(
+        default=(),
+        description="Servers packages may be fetched from besides those of AWS and Tencent Cloud, as "
+        "`https://host:port`, blanks between them.",
+    )
+    max_cos_package_bytes: int = Field(
+        default=2 * 2**30,
+        ge=2**20,
+        description="Bytes a package from object storage (COS or S3) may have; every node reads it into memory whole.",
     )
     ray_default_target: Annotated[str | None, AfterValidator(_ray_target)] = Field(
         default=None,
@@ -101,8 +164,8 @@ class Settings(BaseSettings):
     lease_ttl_s: int = Field(
         default=600,
         ge=30,
-        description="Seconds a run that may move to another cluster goes on without hearing from Muster. "
-        "No effect yet.",
+        description="Seconds a run that may be started again on another cluster goes on without hearing from Muster. "
+        "No other run depends on it.",
     )
     retry_backoff_min_s: float = Field(
         default=60,

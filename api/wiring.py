@@ -1,6 +1,7 @@
 """The one place that knows every part: builds adapters, services and loops from the settings, and runs them."""
 
 import asyncio
+import hmac
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,11 +19,13 @@ from api.dashboard.forward import DashboardTransport
 from api.local_secrets import credential_key, write_secret
 from api.metrics import Metrics
 from api.settings import Settings
+from api.stores import blob_store, open_bucket
 from api.streaming import News
 from cluster_groups.backends.base import ClusterBackend
 from cluster_groups.backends.local import LocalBackend
 from cluster_groups.backends.local_capacity import machine_capacity
 from cluster_groups.backends.local_command import LocalSettings
+from cluster_groups.callback import HttpCallbackProbe
 from cluster_groups.endpoints import Endpoints
 from cluster_groups.model.cluster import LOCAL
 from cluster_groups.probe import HttpClusterProbe
@@ -48,6 +51,7 @@ from rayjobs.fleet import Fleet, RunsOfClusters, users_of_cluster_group, users_o
 from rayjobs.gateway.base import JobGateway
 from rayjobs.gateway.ray_jobs import RayJobsGateway
 from rayjobs.job_service import JobService
+from rayjobs.leases import Callback, Leases
 from rayjobs.logs import LogKeeper
 from rayjobs.reconcile.admission import AdmissionReconciler
 from rayjobs.reconcile.attempts import AttemptReconciler
@@ -59,7 +63,8 @@ from runtime_envs.archive import ArchiveLimits
 from runtime_envs.check_uri import UriPolicy
 from runtime_envs.credentials import Credentials
 from runtime_envs.model import PackageLimits
-from runtime_envs.packages.local import LocalBlobStore
+from runtime_envs.objects import ObjectPackages
+from runtime_envs.packages.base import BlobStore
 from runtime_envs.service import PackageService, RayUploads
 
 LEAST_CAPACITY = Resources(cpu=4, memory_gib=8)
@@ -77,10 +82,11 @@ class Services:
     metrics: Metrics
     http: httpx.AsyncClient
     dashboards: DashboardTransport
-    blobs: LocalBlobStore
+    blobs: BlobStore
     tokens: Tokens
     credentials: Credentials
     packages: PackageService
+    object_packages: ObjectPackages
     ray_uploads: RayUploads
     pools: ResourcePools
     clusters: Clusters
@@ -89,6 +95,7 @@ class Services:
     jobs: JobService
     runs: RunService
     logs: LogKeeper
+    leases: Leases
     fleet: Fleet
     loops: tuple[Loop, ...]
     controller: Controller
@@ -120,8 +127,13 @@ class _Wiring:
         self.http = httpx.AsyncClient(trust_env=False, cookies=no_cookies, limits=httpx.Limits(max_connections=200))
         self.probe = HttpClusterProbe(self.http, clock)
         self.gateway = gateway or RayJobsGateway(self.http)
-        self.blobs = LocalBlobStore(settings.state_dir / "blobs")
+        self.blobs = blob_store(settings)
+        self.limits = PackageLimits(
+            archive=ArchiveLimits(max_unpacked_bytes=settings.max_unpacked_bytes),
+            max_object_bytes=settings.max_cos_package_bytes,
+        )
         key = credential_key(settings)
+        self.callback = _callback(settings, key)
         self.credentials = Credentials(self.database, clock, key, cluster_store.of_credential)
         self.backends: Mapping[str, ClusterBackend] = {
             LOCAL: LocalBackend(settings.state_dir / LOCAL, self.probe, LocalSettings(environment=dict(os.environ)))
@@ -129,21 +141,21 @@ class _Wiring:
         self.endpoints = Endpoints(self.database, self.backends, self.credentials)
         self.submits = FailedSubmits(clock)
         self.runs_of_clusters = RunsOfClusters(self.hints)
+        self.hints.connect(RUN_NEWS, self._ring)
 
     def services(self) -> Services:
-        limits = PackageLimits(archive=ArchiveLimits(max_unpacked_bytes=self.settings.max_unpacked_bytes))
-        packages = PackageService(self.database, self.blobs, self.clock, limits, job_store.users_of_package)
-        uploads = RayUploads(self.database, self.blobs, self.clock, limits)
+        packages = PackageService(self.database, self.blobs, self.clock, self.limits, job_store.users_of_package)
+        uploads = RayUploads(self.database, self.blobs, self.clock, self.limits)
         pools = ResourcePools(self.clock, self.hints, list(self.backends), users_of_resource_group)
         clusters = self._clusters(pools)
-        groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group)
+        groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group, lease_ttl_s=self.settings.lease_ttl_s)
         jobs = JobService(self.clock, UriPolicy())
         fleet = Fleet(clusters, groups, pools, self.endpoints, self.submits)
         runs = RunService(self.clock, self.hints, jobs, fleet.reference)
         self.runs_of_clusters.runs = runs
         logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
-        loops = self._loops(fleet, Packages(own=packages, ray_uploads=uploads), AttemptLogs(self.database, logs))
-        self.hints.connect(RUN_NEWS, self._ring)
+        sources = Packages(own=packages, ray_uploads=uploads, callback=self.callback)
+        loops = self._loops(fleet, sources, AttemptLogs(self.database, logs))
         return Services(
             settings=self.settings,
             database=self.database,
@@ -157,6 +169,7 @@ class _Wiring:
             tokens=Tokens(self.database, self.clock),
             credentials=self.credentials,
             packages=packages,
+            object_packages=self._object_packages(packages),
             ray_uploads=uploads,
             pools=pools,
             clusters=clusters,
@@ -165,10 +178,15 @@ class _Wiring:
             jobs=jobs,
             runs=runs,
             logs=logs,
+            leases=Leases(self.database, self.clock, self.callback),
             fleet=fleet,
             loops=loops,
             controller=self._controller(loops),
         )
+
+    def _object_packages(self, packages: PackageService) -> ObjectPackages:
+        endpoints = frozenset(self.settings.object_endpoints)
+        return ObjectPackages(packages, self.credentials, self.limits, open_bucket, endpoints)
 
     def _clusters(self, pools: ResourcePools) -> Clusters:
         return Clusters(
@@ -185,8 +203,8 @@ class _Wiring:
         backoff = Backoff(least_s=least_s, most_s=max(least_s, most_s))
         reconcilers: list[Reconciler[Any, Any, Any]] = [
             ClusterReconciler(self.backends, self.endpoints, self.runs_of_clusters, self.hints),
-            HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock),
-            AdmissionReconciler(fleet, self.hints),
+            HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock, self._callback_probe()),
+            AdmissionReconciler(fleet, self.hints, self.settings.lease_ttl_s if self.callback else None),
             AttemptReconciler(self.gateway, fleet, packages, logs, self.hints, backoff),
             LogReconciler(fleet, logs),
         ]
@@ -194,6 +212,9 @@ class _Wiring:
         for loop in loops:
             self.hints.connect(loop.reconciler.name, loop.hint)
         return loops
+
+    def _callback_probe(self) -> HttpCallbackProbe | None:
+        return HttpCallbackProbe(self.http, self.callback.url) if self.callback else None
 
     def _controller(self, loops: Sequence[Loop]) -> Controller:
         keep = Keep(runs_days=self.settings.run_retention_days, logs_days=self.settings.log_retention_days)
@@ -251,6 +272,13 @@ async def running(services: Services) -> AsyncIterator[None]:
         controller.cancel()
         await asyncio.gather(controller, return_exceptions=True)
         await close(services)
+
+
+def _callback(settings: Settings, key: bytes) -> Callback | None:
+    """Its claims are good for every replica of this installation, and for no other."""
+    if settings.callback_url is None:
+        return None
+    return Callback(url=settings.callback_url, key=hmac.digest(key, b"claims of runners", "sha256"))
 
 
 def _at_least(capacity: Resources, least: Resources) -> Resources:

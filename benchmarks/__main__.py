@@ -10,6 +10,8 @@ from pathlib import Path
 from benchmarks import (
     burst,
     cli_start,
+    failover,
+    group_decision,
     idle,
     latency,
     pages,
@@ -28,6 +30,8 @@ MEASURES: Mapping[str, Callable[[float], Sequence[Row]]] = {
     "starvation": starvation.measure,
     "published-load": published_load.measure,
     "simulated-queues": simulated_queues.measure,
+    "group-decision": group_decision.measure,
+    "failover": failover.measure,
     "idle": idle.measure,
     "cli": cli_start.measure,
 }

@@ -9,9 +9,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer, MetaData, event, insert, text, update
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Integer,
+    MetaData,
+    Table,
+    bindparam,
+    event,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
@@ -23,6 +38,8 @@ from kernel.errors import Unavailable
 from kernel.together import Result, Together, Unit
 
 _KEYS_AT_ONCE = 1000
+_KEY = "key_of_row"
+_RowChange = tuple[str, int | None, dict[str, Any]]
 _to_json = partial(json.dumps, ensure_ascii=False)
 """Text as it is: SQLite does not find a key that was stored in escapes."""
 
@@ -77,6 +94,10 @@ class Named:
     version: Mapped[int] = mapped_column(default=1)
 
 
+class Superseded(Exception):
+    """Somebody changed a row since it was read: nothing of this unit of work is written."""
+
+
 class Database:
     """The engines of one installation. `url` as SQLAlchemy writes it, less the driver: `sqlite:///f`, `postgresql://…`."""
 
@@ -105,7 +126,7 @@ class Database:
         async with AsyncSession(self._writer, expire_on_commit=False) as session:
             async with session.begin():
                 yield session
-                await _insert_last(session)
+                await _write_last(session)
             for callback in session.info.get("after_commit", ()):
                 callback()
 
@@ -143,9 +164,31 @@ def insert_last(session: AsyncSession, row: type[Base], **values: Any) -> None:
     session.info.setdefault("last", {}).setdefault(row, []).append(values)
 
 
+def update_last(session: AsyncSession, row: type[Base], key: str, version: int | None, **values: Any) -> None:
+    """At the end of this unit of work, like to like in one statement; `key` is the value of the only primary key.
+
+    Raises Superseded there, before anything is written, when the row is no longer at `version`, which is raised by one.
+    None: the row has no version, or it does not matter, nor whether it is there.
+    """
+    session.info.setdefault("changes", {}).setdefault(row, []).append((key, version, values))
+
+
 def after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
     """Run `callback` once this unit of work is durable (a hint to a loop, say); never when it is rolled back."""
     session.info.setdefault("after_commit", []).append(callback)
+
+
+async def versions(session: AsyncSession, row: type[Base], keys: Sequence[str]) -> dict[str, int]:
+    """Of those rows that are there, which nobody else changes before this unit of work is over."""
+    table = _table(row)
+    (key,) = table.primary_key
+    found: dict[str, int] = {}
+    ordered = sorted(keys)  # the same for everybody, or two that lock the same rows would wait for each other
+    for start in range(0, len(ordered), _KEYS_AT_ONCE):
+        statement = select(key, table.c.version).where(key.in_(ordered[start : start + _KEYS_AT_ONCE]))
+        rows = await session.execute(statement.order_by(key).with_for_update())
+        found |= {row[0]: row[1] for row in rows}
+    return found
 
 
 async def guarded_update(session: AsyncSession, row: type[Any], key: str, version: int, **values: Any) -> bool:
@@ -160,35 +203,42 @@ async def guarded_update(session: AsyncSession, row: type[Any], key: str, versio
     return (await session.execute(statement)).scalar_one_or_none() is not None
 
 
-async def guarded_updates(
-    session: AsyncSession, row: type[Any], keys: Sequence[str], version: int, **values: Any
-) -> set[str]:
-    """Write the same `values` to many rows of one version; the keys of those that nobody changed meanwhile."""
-    written: set[str] = set()
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        statement = (
-            update(row)
-            .where(row.id.in_(keys[start : start + _KEYS_AT_ONCE]), row.version == version)
-            .values(version=version + 1, **values)
-            .returning(row.id)
-            .execution_options(synchronize_session=False)
-        )
-        written |= set(await session.scalars(statement))
-    return written
-
-
-async def _insert_last(session: AsyncSession) -> None:
-    last: dict[type[Base], list[dict[str, Any]]] = session.info.pop("last", {})
-    if last:
+async def _write_last(session: AsyncSession) -> None:
+    changes: dict[type[Base], list[_RowChange]] = session.info.pop("changes", {})
+    rows: dict[type[Base], list[dict[str, Any]]] = session.info.pop("last", {})
+    if rows or changes:
         await session.flush()  # what they refer to
-    for row in sorted(last, key=_rank):
-        await session.execute(insert(row), last[row])
+    for row in sorted(changes, key=_rank):
+        await _update_all(session, row, changes[row])
+    for row in sorted(rows, key=_rank):
+        await session.execute(insert(row), rows[row])
+
+
+async def _update_all(session: AsyncSession, row: type[Base], changes: Sequence[_RowChange]) -> None:
+    expected = {key: version for key, version, _ in changes if version is not None}
+    if len(expected) < sum(version is not None for _, version, _ in changes):
+        raise Superseded  # the second change of a row was decided on before the first
+    if expected and await versions(session, row, list(expected)) != expected:
+        raise Superseded
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for key, version, values in sorted(changes, key=itemgetter(0)):  # for those that were not locked just now
+        new = values if version is None else {**values, "version": version + 1}
+        alike.setdefault(tuple(sorted(new)), []).append({**new, _KEY: key})
+    table = _table(row)
+    (column,) = table.primary_key
+    connection = await session.connection()
+    for parameters in alike.values():
+        await connection.execute(update(table).where(column == bindparam(_KEY)), parameters)
 
 
 @cache
 def _rank(row: type[Base]) -> int:
     """Parents before their children."""
-    return Base.metadata.sorted_tables.index(row.__table__)  # type: ignore[arg-type]  # a class's table is a Table
+    return Base.metadata.sorted_tables.index(_table(row))
+
+
+def _table(row: type[Base]) -> Table:
+    return row.__table__  # type: ignore[return-value]  # a class's table is a Table
 
 
 def _with_driver(url: str) -> Any:

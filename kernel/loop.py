@@ -19,7 +19,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.clock import Clock
-from kernel.db import Database, after_commit
+from kernel.db import Database, Superseded, after_commit
 from kernel.together import LoadedTogether
 
 SnapshotT = TypeVar("SnapshotT")
@@ -56,13 +56,6 @@ class Step:
 Observer = Callable[[Step], None]
 
 
-class Superseded(Exception):
-    """Raised by `apply` when a guard finds the row changed: everything is rolled back, the next look is at once.
-
-    A key that is overtaken again and again is left alone for a while, like one that fails.
-    """
-
-
 class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     """What one kind of thing needs to come from what is to what should be."""
 
@@ -74,7 +67,7 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     rest: float = 0.0
     """How many times as long as a look took its key is then left alone: many hints at once shall cost few looks."""
     pace: float = 0.0
-    """How many times as long as a look took the next one is off at least, unless it is due now or hinted: whoever
+    """How many times as long as `act` took the next look is off at least, unless it is due now or hinted: whoever
     answers slowly, because it has much to do, is asked less often."""
 
     @abstractmethod
@@ -100,7 +93,11 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
 
     @abstractmethod
     async def apply(self, session: AsyncSession, plan: PlanT, outcome: OutcomeT, now: datetime) -> None:
-        """Write what came of it, guarded by the version that was loaded."""
+        """Write what came of it, guarded by the version that was loaded.
+
+        Superseded: nothing of it is written, and the next look is at once. A key that is overtaken again and again is
+        left alone for a while, like one that fails.
+        """
 
     def changes(self, plan: PlanT, outcome: OutcomeT) -> bool:
         """False spares the transaction when a look found nothing new."""
@@ -147,7 +144,7 @@ class Loop:
         """Its kind alone, since whoever asks may see it; the log has the rest."""
         self._failed_in_row = 0
         self._database = database
-        self._loads: LoadedTogether[Any] = LoadedTogether(self._load)
+        self._loads: LoadedTogether[str, Any] = LoadedTogether(self._load)
         self._clock = clock
         self._observe = observer
         self._due: dict[str, float] = {}
@@ -248,7 +245,7 @@ class Loop:
         again: float | None = None
         start = time.monotonic()
         try:
-            again = self._in_pace(await self._step(key), time.monotonic() - start)
+            again = await self._step(key)
             self._failed_in_row = 0
             if self._failures.pop(key, None):
                 self.last_error = None
@@ -279,12 +276,14 @@ class Loop:
         if plan is None:
             return None
         self._observe(Step(reconciler.name, key, Stage.DECIDED, plan, decided_in_s=time.perf_counter() - start))
+        start = time.monotonic()
         outcome = await reconciler.act(plan)
+        took_s = time.monotonic() - start
         self._observe(Step(reconciler.name, key, Stage.ACTED, plan, outcome))
         if reconciler.changes(plan, outcome):
             await self._apply(plan, outcome)
             self._observe(Step(reconciler.name, key, Stage.APPLIED, plan, outcome))
-        return reconciler.again_s(plan, outcome)
+        return self._in_pace(reconciler.again_s(plan, outcome), took_s)
 
     async def _apply(self, plan: Any, outcome: Any) -> None:
         async def unit(session: AsyncSession) -> None:

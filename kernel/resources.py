@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+SLACK = 1e-6
+"""By so little sums of amounts may differ that mean the same; Ray counts in steps of 0.0001."""
 ANY_GPU = "GPU"
 """The type of accelerators whose maker and model nobody named."""
 
@@ -40,7 +42,7 @@ class Resources:
         return {
             name: (amount, there.get(name, 0))
             for name, amount in asked.items()
-            if amount > 0 and amount > there.get(name, 0) + 1e-9
+            if amount > 0 and amount > there.get(name, 0) + SLACK
         }
 
     def flat(self) -> dict[str, float]:

@@ -1,27 +1,28 @@
 """What comes at the same moment is done together, so that a burst costs its work and not its round trips."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 Unit = Callable[[AsyncSession], Awaitable[Result]]
 
 AT_ONCE = 32
 
 
-class LoadedTogether(Generic[Result]):
+class LoadedTogether(Generic[Key, Result]):
     """Asked for one key, loads all keys that are asked for meanwhile; a key that has nothing is left out."""
 
-    def __init__(self, load: Callable[[Sequence[str]], Awaitable[Mapping[str, Result]]]) -> None:
+    def __init__(self, load: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Result]]]) -> None:
         self._load = load
-        self._waiting: dict[str, asyncio.Future[Result | None]] = {}
+        self._waiting: dict[Key, asyncio.Future[Result | None]] = {}
         self._worker: asyncio.Task[None] | None = None
 
-    async def get(self, key: str) -> Result | None:
+    async def get(self, key: Key) -> Result | None:
         answer = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work(), name="loaded together")
@@ -32,7 +33,7 @@ class LoadedTogether(Generic[Result]):
             asked, self._waiting = self._waiting, {}
             await self._answer(asked)
 
-    async def _answer(self, asked: Mapping[str, "asyncio.Future[Result | None]"]) -> None:
+    async def _answer(self, asked: Mapping[Key, "asyncio.Future[Result | None]"]) -> None:
         try:
             found = await self._load(list(asked))
         except Exception as error:  # noqa: BLE001 - it is whoever waits who has to deal with it

@@ -1,43 +1,67 @@
 """Attempts as the views decisions are made from."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.demand import ClusterView
+from cluster_groups.model.group import OnClusterLoss
+from kernel.remembered import Remembered
 from rayjobs import run_store, task_store
+from rayjobs.fleet import Fleet
 from rayjobs.job_json import spec_from_json
 from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import AttemptState, EndCode, RunState
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, JobRevisionRow, LogRow, RunRow
 
+Revision = tuple[str, int]
+"""Id of a job and number of its revision."""
 
-async def load(
-    session: AsyncSession,
-    attempt_ids: Sequence[str],
-    view_cluster: Callable[[AsyncSession, str], Awaitable[ClusterView | None]],
-) -> dict[str, AttemptSnapshot]:
-    """By id, those that are not over: one question for all of them, and one for each of their clusters."""
-    statement = (
-        select(AttemptRow, RunRow, JobRevisionRow.spec, LogRow.complete)
-        .join(RunRow, RunRow.id == AttemptRow.run_id)
-        .join(
-            JobRevisionRow,
-            (JobRevisionRow.job_id == RunRow.job_id) & (JobRevisionRow.revision == RunRow.job_revision),
+_REMEMBERED = 500
+"""Definitions of jobs that are kept at hand."""
+
+
+class AttemptStore:
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._specs: Remembered[Revision, JobSpec] = Remembered(_REMEMBERED)
+
+    async def load(self, session: AsyncSession, attempt_ids: Sequence[str]) -> dict[str, AttemptSnapshot]:
+        """By id, those that are not over: few questions for all of them, in a session that writes nothing."""
+        statement = (
+            select(AttemptRow, RunRow, LogRow.complete)
+            .join(RunRow, RunRow.id == AttemptRow.run_id)
+            .outerjoin(LogRow, (LogRow.attempt_id == AttemptRow.id) & (LogRow.task_group == "") & (LogRow.task == 0))
+            .where(AttemptRow.id.in_(attempt_ids), IS_NOT_ENDED)
         )
-        .outerjoin(LogRow, (LogRow.attempt_id == AttemptRow.id) & (LogRow.task_group == "") & (LogRow.task == 0))
-        .where(AttemptRow.id.in_(attempt_ids), IS_NOT_ENDED)
-    )
-    rows = (await session.execute(statement)).all()
-    clusters = {one: await view_cluster(session, one) for one in dict.fromkeys(row[0].cluster_id for row in rows)}
-    return {
-        attempt.id: await _snapshot(
-            session, attempt, run, spec_from_json(spec), clusters[attempt.cluster_id], log_complete=bool(log_complete)
-        )
-        for attempt, run, spec, log_complete in rows
-    }
+        rows = (await session.execute(statement)).all()
+        views = await self._fleet.views(session, {attempt.cluster_id for attempt, _, _ in rows})
+        clusters = {view.id: view for view in views}
+        specs = await self._specs_of(session, {(run.job_id, run.job_revision) for _, run, _ in rows})
+        return {
+            attempt.id: await _snapshot(
+                session,
+                attempt,
+                run,
+                specs[run.job_id, run.job_revision],
+                clusters.get(attempt.cluster_id),
+                log_complete=bool(log_complete),
+            )
+            for attempt, run, log_complete in rows
+        }
+
+    async def _specs_of(self, session: AsyncSession, revisions: Collection[Revision]) -> dict[Revision, JobSpec]:
+        known = self._specs.known(dict.fromkeys(revisions, 0))  # a revision never changes
+        missing = [one for one in revisions if one not in known]
+        if missing:
+            columns = (JobRevisionRow.job_id, JobRevisionRow.revision, JobRevisionRow.spec)
+            which = tuple_(JobRevisionRow.job_id, JobRevisionRow.revision).in_(missing)
+            for job_id, revision, spec in await session.execute(select(*columns).where(which)):
+                known[job_id, revision] = spec_from_json(spec)
+                self._specs.keep((job_id, revision), 0, known[job_id, revision])
+        return known
 
 
 async def _snapshot(
@@ -93,6 +117,11 @@ def _view(
         stop_grace_s=spec.stop_grace_s,
         max_runtime_s=spec.max_runtime_s,
         lost_timeout_s=attempt.lost_timeout_s,
+        on_cluster_loss=OnClusterLoss(attempt.on_cluster_loss) if attempt.on_cluster_loss else None,
+        retry_safe=spec.retry_safe,
+        window_ends_at=attempt.window_ends_at,
+        lease_ttl_s=attempt.lease_ttl_s,
+        lease_until=attempt.lease_until,
         cluster_id=attempt.cluster_id,
         cluster_name=attempt.cluster,
         cluster=cluster,

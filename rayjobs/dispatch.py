@@ -14,11 +14,13 @@ from rayjobs.model.job import JobSpec, TaskGroup
 from rayjobs.model.run import submission_id
 from rayjobs.runner.spec import (
     EXIT_GUARD_LOST,
+    EXIT_LEASE_LOST,
     EXIT_MAX_RUNTIME,
     EXIT_RUNNER_FAILED,
     MAX_SPEC_BYTES,
     OWN_ENV_VARS,
     GroupSpec,
+    LeaseTerms,
     RunnerSpec,
     SpecTooLarge,
     pack,
@@ -26,9 +28,11 @@ from rayjobs.runner.spec import (
 
 __all__ = [
     "EXIT_GUARD_LOST",
+    "EXIT_LEASE_LOST",
     "EXIT_MAX_RUNTIME",
     "EXIT_RUNNER_FAILED",
     "MAX_SPEC_BYTES",
+    "LeaseTerms",
     "RunnerPackage",
     "RunnerSpec",
     "SpecTooLarge",

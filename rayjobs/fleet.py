@@ -1,6 +1,6 @@
 """What the loops of runs need of clusters, groups and quotas, and what clusters need to know of their runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Select, func, select
@@ -39,12 +39,9 @@ class Fleet:
         self._pools = pools
         self._endpoints = endpoints
 
-    async def views(self, session: AsyncSession) -> Sequence[ClusterView]:
-        return await self._clusters.views(session)
-
-    async def view(self, session: AsyncSession, cluster_id: str) -> ClusterView | None:
-        """None once it is deleted."""
-        return await self._clusters.view(session, cluster_id)
+    async def views(self, session: AsyncSession, ids: Collection[str] | None = None) -> Sequence[ClusterView]:
+        """All, or those of these that are not deleted, in a session that writes nothing."""
+        return await self._clusters.views(session, ids)
 
     async def groups(self, session: AsyncSession) -> Mapping[str, ClusterGroup]:
         return await self._groups.by_name(session)

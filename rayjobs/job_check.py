@@ -12,7 +12,7 @@ from rayjobs.job_command import check_commands, check_size
 from rayjobs.job_name import check_name, has_control
 from rayjobs.model.job import DEFAULT_PRIORITY, TAG_KEY, JobSpec, Origin, Requirements, Retry, RunMode
 from rayjobs.model.run import EndClass
-from rayjobs.task_groups import check_task_groups, derive_worker_groups
+from rayjobs.task_groups import check_task_groups, derive_worker_groups, with_name
 from runtime_envs.check import check_runtime_env
 from runtime_envs.check_uri import UriPolicy
 
@@ -66,7 +66,8 @@ _GANG_ITEMS: Mapping[str, str] = {
 
 
 def with_defaults(spec: JobSpec) -> JobSpec:
-    """Fill in what on_demand gives without being asked; the other modes inherit it from the cluster."""
+    """The only task group has a name; on_demand has, without being asked, what the others have from their cluster."""
+    spec = replace(spec, task_groups=with_name(spec.task_groups))
     if spec.run_mode is not RunMode.ON_DEMAND:
         return spec
     return replace(
@@ -90,7 +91,7 @@ def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> li
         *check_commands(spec, origin),
         *_check_limits(spec),
         *_check_retry(spec.retry),
-        *_check_requirements(spec),
+        *check_requirements(spec),
         *_check_runtime_env(spec, uris, origin),
         *_check_advanced(spec),
     ]
@@ -177,7 +178,7 @@ def _check_retry(retry: Retry) -> list[Problem]:
     return found
 
 
-def _check_requirements(spec: JobSpec) -> list[Problem]:
+def check_requirements(spec: JobSpec) -> list[Problem]:
     """The tasks of a gang are what it takes; what is asked beside them is which clusters may have it."""
     needs = spec.requirements or Requirements()
     found = [

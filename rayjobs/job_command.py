@@ -2,9 +2,11 @@
 
 import re
 import unicodedata
+from base64 import b64encode
+from hashlib import shake_256
 
 from kernel.errors import Problem, pointer_to, problem
-from rayjobs.dispatch import MAX_SPEC_BYTES, SpecTooLarge, pack, runner_spec
+from rayjobs.dispatch import MAX_SPEC_BYTES, LeaseTerms, SpecTooLarge, pack, runner_spec
 from rayjobs.model.job import JobSpec, Origin
 
 MAX_ENTRYPOINT = 8192
@@ -12,6 +14,7 @@ MAX_ENTRYPOINT = 8192
 _LONGEST_RUN = "run_0123456789ABCDEFGHJKMNPQRS"
 _LONGEST_ATTEMPT = 10**6
 _LONGEST_CLUSTER = "abcdefghijklmnopqrstuvwxyz0123456789-_AB" * 2
+_LONGEST_LEASE = LeaseTerms(url=b64encode(shake_256(b"url").digest(150)).decode(), claim=shake_256().hexdigest(16))
 """Longer than any, so that what fits with these fits always."""
 
 
@@ -48,7 +51,8 @@ def check_size(spec: JobSpec) -> list[Problem]:
     """Of a job that is right in all else: its commands ride in one argument of one process. A plain one always fits."""
     if not spec.is_gang:
         return []
-    runner = runner_spec(spec, _LONGEST_RUN, _LONGEST_ATTEMPT)._replace(previous_cluster=_LONGEST_CLUSTER)
+    runner = runner_spec(spec, _LONGEST_RUN, _LONGEST_ATTEMPT)
+    runner = runner._replace(previous_cluster=_LONGEST_CLUSTER, lease=_LONGEST_LEASE)
     try:
         pack(runner)
     except SpecTooLarge as error:

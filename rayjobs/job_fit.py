@@ -7,9 +7,12 @@ from cluster_groups.decide.place import gang_never_fits
 from cluster_groups.decide.quota import granted
 from cluster_groups.model.cluster import Cluster, ClusterKind, NodeShape, NodeSpec, WorkerGroup
 from cluster_groups.model.demand import Demand
-from kernel.errors import Problem, problem
-from kernel.resources import Resources
-from rayjobs.model.job import JobSpec, TaskGroup
+from kernel.errors import Problem, pointer_to, problem
+from kernel.resources import SLACK, Resources, total
+from rayjobs.model.job import JobSpec, Requirements, TaskGroup
+
+_DRIVER_KEYS = {"cpu": "entrypoint_num_cpus", "memory_gib": "entrypoint_memory", "gpu": "entrypoint_num_gpus"}
+"""By which a driver asks Ray for what requirements do not say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +41,26 @@ def check_fit(groups: Sequence[TaskGroup], demand: Demand, target: Target) -> li
     return [problem("GANG_NEVER_FITS", "/task_groups", **best)]
 
 
+def check_plain_fit(spec: JobSpec, demand: Demand, name: str, clusters: Sequence[Cluster]) -> list[Problem]:
+    """Of a job without task groups: what it takes may lie on any nodes, the head's memory among it.
+
+    `clusters` are those that `name` may mean, any of which will do. Of one that was never seen nobody knows.
+    """
+    sizes = [_all_of(cluster) for cluster in clusters]
+    if not sizes or not all(any(size.flat().values()) for size in sizes):
+        return []
+    lacking, largest = min(
+        ((_lacking(size, demand.resources, demand.gpu_types), size) for size in sizes), key=_how_close
+    )
+    if not lacking:
+        return []
+    asked, needs = lacking[0], spec.requirements or Requirements()
+    is_required = getattr(needs, asked) > _there(largest, demand.gpu_types)[asked]
+    pointer = f"/requirements/{asked}" if is_required else pointer_to("advanced_parameters", _DRIVER_KEYS[asked])
+    wanted = {name: amount for name, amount in demand.resources.flat().items() if amount}
+    return [problem("JOB_NEVER_FITS", pointer, target=name, wanted=wanted, largest=largest.flat())]
+
+
 def own_nodes(spec: JobSpec, quota: Resources) -> Target:
     """Of the cluster an on-demand job gets while nobody else uses its resource group, by the field they stand in."""
     counts = granted(spec.head or NodeSpec(), spec.worker_groups, quota)
@@ -57,6 +80,13 @@ def nodes_of(cluster: Cluster) -> list[NodeShape]:
     return [NodeShape(group=node.group or "", size=node.total, count=1) for node in cluster.nodes if node.alive]
 
 
+def _all_of(cluster: Cluster) -> Resources:
+    workers = total(shape.size * shape.count for shape in nodes_of(cluster))
+    if cluster.kind is not ClusterKind.MANAGED or cluster.head is None:
+        return workers
+    return workers + Resources(memory_gib=cluster.head.memory_gib)
+
+
 def _shapes(worker_groups: Iterable[WorkerGroup], counts: Mapping[str, int]) -> list[NodeShape]:
     """The head runs no tasks."""
     return [NodeShape(group=one.name, size=one.resources, count=counts[one.name]) for one in worker_groups]
@@ -64,7 +94,8 @@ def _shapes(worker_groups: Iterable[WorkerGroup], counts: Mapping[str, int]) -> 
 
 def _check_task(group: TaskGroup, demand: Demand, target: Target, pointer: str) -> Problem | None:
     sizes = [shape.size for shapes in target.clusters for shape in shapes]
-    lacking, largest = min(((_lacking(size, group, demand), size) for size in sizes), key=_how_close)
+    gpu_types = (group.gpu_type,) if group.gpu_type else demand.gpu_types
+    lacking, largest = min(((_lacking(size, group.resources, gpu_types), size) for size in sizes), key=_how_close)
     if not lacking:
         return None
     wanted = {name: amount for name, amount in group.resources.flat().items() if amount}
@@ -72,12 +103,16 @@ def _check_task(group: TaskGroup, demand: Demand, target: Target, pointer: str) 
     return problem("TASK_TOO_LARGE", f"{pointer}/{lacking[0]}", **params)
 
 
-def _lacking(size: Resources, group: TaskGroup, demand: Demand) -> list[str]:
-    """Fields of the group that ask for more than such a node has."""
-    accepted = (group.gpu_type,) if group.gpu_type else demand.gpu_types or tuple(size.gpu)
-    cards = max((size.gpu.get(name, 0) for name in accepted), default=0)
-    there = {"cpu": size.cpu, "memory_gib": size.memory_gib, "gpu": cards}
-    return [name for name, amount in there.items() if getattr(group, name) > amount]
+def _lacking(size: Resources, wanted: Resources, gpu_types: Sequence[str]) -> list[str]:
+    """Fields that ask for more than there is."""
+    asked = {"cpu": wanted.cpu, "memory_gib": wanted.memory_gib, "gpu": sum(wanted.gpu.values())}
+    return [name for name, amount in _there(size, gpu_types).items() if asked[name] > amount + SLACK]
+
+
+def _there(size: Resources, gpu_types: Sequence[str]) -> Mapping[str, float]:
+    """One run or task takes accelerators of one type: the most there are of those it accepts."""
+    cards = max((size.gpu.get(name, 0) for name in gpu_types or size.gpu), default=0)
+    return {"cpu": size.cpu, "memory_gib": size.memory_gib, "gpu": cards}
 
 
 def _how_close(found: tuple[list[str], Resources]) -> tuple[float, ...]:

@@ -1,12 +1,13 @@
 """What a job names beside itself: whether it is there, whether this person may use it, and what to warn of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_name, warnings_about_image
 from cluster_groups.decide.quota import beyond_quota
-from cluster_groups.model.cluster import LOCAL, ClusterState
+from cluster_groups.model.cluster import LOCAL, Cluster, ClusterState
 from cluster_groups.model.quota import ResourceGroup
 from cluster_groups.store import clusters, groups, resources
 from kernel.actor import EVERY, Actor
@@ -16,7 +17,7 @@ from kernel.resources import Resources, total
 from rayjobs import run_store
 from rayjobs.job_check import has_own_nodes
 from rayjobs.job_command import starts_in
-from rayjobs.job_fit import Target, check_fit, first_nodes, nodes_of, own_nodes
+from rayjobs.job_fit import Target, check_fit, check_plain_fit, first_nodes, nodes_of, own_nodes
 from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.task_groups import warnings_about_gang
 from runtime_envs import store as packages
@@ -49,13 +50,14 @@ async def check_grant(session: AsyncSession, actor: Actor, spec: JobSpec) -> Non
     """Asked when a job is saved and at every run: a grant may have been withdrawn since (R38)."""
     if EVERY in actor.resource_packages:
         return
-    for used in sorted(await _packages_used(session, spec)):
-        if not actor.may_use_package(used):
-            raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=used, user=actor.user)
+    used = await _packages_used(session, spec)
+    denied = {one for one in used if one is not None and not actor.may_use_package(one)}
+    if denied and (denied == used or spec.run_mode is not RunMode.CLUSTER_GROUP):
+        raise Denied("RESOURCE_PACKAGE_DENIED", resource_package=min(denied), user=actor.user)
 
 
-async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str]:
-    """Of a group those of all its members: which one a run goes to is not known beforehand."""
+async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str | None]:
+    """Of a group those of all its members, of which one is enough: its policy leaves the others out."""
     if spec.run_mode is RunMode.ON_DEMAND:
         return {spec.resource_package or ""}
     names = {spec.cluster}
@@ -63,7 +65,7 @@ async def _packages_used(session: AsyncSession, spec: JobSpec) -> set[str]:
         group = await groups.named(session, spec.cluster_group or "")
         names = {member.cluster for member in group.members} if group else set()
     found = [await clusters.reference(session, name) for name in sorted(filter(None, names))]
-    return {one.resource_package for one in found if one and one.resource_package}
+    return {one.resource_package for one in found if one}
 
 
 async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
@@ -100,6 +102,8 @@ async def check_room(session: AsyncSession, spec: JobSpec, found: Findings) -> F
     findings = Findings()
     if found.resource_group is not None:
         _check_quota(spec, found.resource_group, findings)
+    if not spec.is_gang and spec.run_mode is not RunMode.ON_DEMAND:
+        findings.errors += await _check_plain(session, spec)
     if spec.is_gang and not findings.errors:
         demand = run_store.gang_demand(spec)
         target = await _target(session, spec, found.resource_group)
@@ -124,17 +128,31 @@ def _check_quota(spec: JobSpec, group: ResourceGroup, findings: Findings) -> Non
         )
 
 
+async def _check_plain(session: AsyncSession, spec: JobSpec) -> list[Problem]:
+    demand = run_store.demand_of(spec)
+    if not any(demand.resources.flat().values()):  # as most do: a driver slot of the head is all they take
+        return []
+    return check_plain_fit(spec, demand, *await _clusters(session, spec))
+
+
 async def _target(session: AsyncSession, spec: JobSpec, group: ResourceGroup | None) -> Target:
-    """Of a group any member that is enabled may be the one; nothing is known of one that was never seen."""
+    """Nothing is known of a cluster that was never seen."""
     if group is not None:
         return own_nodes(spec, group.quota)
-    name, names = spec.cluster or "", [spec.cluster or ""]
-    if spec.run_mode is RunMode.CLUSTER_GROUP:
-        name = spec.cluster_group or ""
-        entry = await groups.named(session, name)
-        names = [member.cluster for member in entry.members if member.enabled] if entry else []
-    nodes = [nodes_of(cluster) for cluster in await clusters.listed(session, names)]
+    name, found = await _clusters(session, spec)
+    nodes = [nodes_of(cluster) for cluster in found]
     return Target(name=name, clusters=nodes if all(nodes) else [])
+
+
+async def _clusters(session: AsyncSession, spec: JobSpec) -> tuple[str, Sequence[Cluster]]:
+    """What the job goes to, and what that may turn out to be: of a group any member that is enabled."""
+    if spec.run_mode is RunMode.CLUSTER:
+        name = spec.cluster or ""
+        return name, await clusters.listed(session, [name])
+    name = spec.cluster_group or ""
+    entry = await groups.named(session, name)
+    members = [member.cluster for member in entry.members if member.enabled] if entry else []
+    return name, await clusters.listed(session, members)
 
 
 async def _check_cluster(session: AsyncSession, name: str, findings: Findings) -> None:

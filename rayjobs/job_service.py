@@ -84,12 +84,11 @@ class JobService:
         row, job = await self._find(session, ref)
         actor.need_owner(job.created_by)
         _check_match(job, edit.if_match)
-        changed = {name: value for name, value in edit.changes.items() if getattr(job.spec, name) != value}
-        fixed = sorted(changed.keys() - EDITABLE)
-        fixed += fixed_differences(job.spec.task_groups, changed.get("task_groups", job.spec.task_groups))
+        spec = with_defaults(replace(job.spec, **edit.changes))
+        changed = {name for name in edit.changes if getattr(job.spec, name) != getattr(spec, name)}
+        fixed = sorted(changed - EDITABLE) + fixed_differences(job.spec.task_groups, spec.task_groups)
         if fixed:
             raise Conflict("FIELD_IMMUTABLE", pointer=f"/{fixed[0]}", fields=fixed)
-        spec = with_defaults(replace(job.spec, **changed))
         findings = await check_references(session, spec)
         raise_problems(_about(changed, [*check_job(spec, self._uris, job.origin), *findings.errors]))
         if spec == job.spec:

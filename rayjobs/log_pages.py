@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel.errors import NotFound
+from kernel.errors import InvalidInput, NotFound
+from rayjobs import run_store
 from rayjobs.log_text import whole_characters
 from rayjobs.logs import LogId, LogKeeper
 from rayjobs.model.job import MAIN_GROUP
@@ -66,15 +66,13 @@ async def read_page(
 async def find_log(session: AsyncSession, run: RunRow, which: WhichLog) -> FoundLog | None:
     """None while there is no attempt at all."""
     group, task = _task_of(run, which)
-    statement = select(AttemptRow).where(AttemptRow.run_id == run.id).order_by(AttemptRow.epoch.desc())
-    if which.attempt is not None:
-        statement = statement.where(AttemptRow.epoch == which.attempt)
-    attempt = (await session.scalars(statement.limit(1))).one_or_none()
-    if attempt is not None:
-        return FoundLog(log=LogId(attempt_id=attempt.id, task_group=group, task=task), attempt=attempt)
-    if which.attempt is not None:
-        raise NotFound("NOT_FOUND", kind="attempt", ref=str(which.attempt))
-    return None
+    if which.attempt is None:
+        attempt = await run_store.latest_attempt(session, run.id)
+    else:
+        attempt = await run_store.attempt_of(session, run.id, which.attempt)
+    if attempt is None:
+        return None
+    return FoundLog(log=LogId(attempt_id=attempt.id, task_group=group, task=task), attempt=attempt)
 
 
 def _task_of(run: RunRow, which: WhichLog) -> tuple[str, int]:
@@ -82,8 +80,9 @@ def _task_of(run: RunRow, which: WhichLog) -> tuple[str, int]:
     if which.task_group is None and which.task is None:
         return "", 0
     counts: dict[str, int] = dict(run.task_groups) or {MAIN_GROUP: 1}
-    only = next(iter(counts)) if len(counts) == 1 else ""
-    group, task = which.task_group or only, which.task or 0
+    if which.task_group is None and len(counts) > 1:
+        raise InvalidInput("TASK_GROUP_REQUIRED", pointer="/task_group", task_groups=list(counts))
+    group, task = which.task_group or next(iter(counts)), which.task or 0
     if task >= counts.get(group, 0):
         raise NotFound("NOT_FOUND", kind="task", ref=f"{group}/{task}")
     return (group if run.task_groups else ""), task

@@ -4,16 +4,18 @@ Offsets are those of the log as people see it. A log longer than `max_bytes` kee
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from weakref import WeakValueDictionary
 
+from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Endpoint
-from kernel.db import Database
+from kernel.db import Database, insert_last
 from kernel.errors import NotFound
 from kernel.loop import Hints
+from kernel.together import LoadedTogether
 from rayjobs.gateway.base import JobGateway
 from rayjobs.log_text import drop_ray_lines
 from rayjobs.model.run import run_of
@@ -63,6 +65,8 @@ class Source:
 class Stored:
     """How far a log has been copied (`tables.LogRow` as a value)."""
 
+    is_new: bool = True
+    """Nothing of it was stored yet."""
     source_bytes: int = 0
     size_bytes: int = 0
     pieces: tuple[Piece, ...] = ()
@@ -101,6 +105,7 @@ class LogKeeper:
         self._blobs = blobs
         self._gateway = gateway
         self._max_bytes = max_bytes
+        self._rows = LoadedTogether(self._load)
         self._locks: WeakValueDictionary[LogId, asyncio.Lock] = WeakValueDictionary()
         """Each lasts as long as somebody holds it or waits for it."""
 
@@ -108,7 +113,7 @@ class LogKeeper:
         """Copy what is new; the log can become complete only when `is_over`. Raises GatewayError."""
         log = source.log
         async with self._locks.setdefault(log, asyncio.Lock()):
-            stored = await self._load(log)
+            stored = await self._rows.get(log) or Stored()
             if stored.complete:
                 return Copied(new_bytes=0, complete=True)
             data = await self._gateway.read_log(
@@ -127,7 +132,7 @@ class LogKeeper:
     async def close(self, log: LogId, *, text: bytes = b"", note: str | None = None) -> None:
         """End it here: after `text`, when nobody ever wrote one, or with a `note` why the rest is missing."""
         async with self._locks.setdefault(log, asyncio.Lock()):
-            stored = await self._load(log)
+            stored = await self._rows.get(log) or Stored()
             if not stored.complete:
                 await self._append(log, replace(stored, complete=True, note=note), text)
 
@@ -164,19 +169,13 @@ class LogKeeper:
                 yield part
             position, left = position + wanted, left - wanted
 
-    async def _load(self, log: LogId) -> Stored:
+    async def _load(self, logs: Sequence[LogId]) -> dict[LogId, Stored]:
+        columns = tuple_(LogRow.attempt_id, LogRow.task_group, LogRow.task)
         async with self._database.read() as session:
-            row = await session.get(LogRow, _key(log))
-        if row is None:
-            return Stored()
-        return Stored(
-            source_bytes=row.source_bytes,
-            size_bytes=row.size_bytes,
-            pieces=tuple((start, length) for start, length in row.segments),
-            header_done=row.header_done,
-            complete=row.complete,
-            note=row.note,
-        )
+            rows = await session.scalars(select(LogRow).where(columns.in_(list(map(_key, logs)))))
+        return {
+            LogId(attempt_id=row.attempt_id, task_group=row.task_group, task=row.task): _stored(row) for row in rows
+        }
 
     async def _append(self, log: LogId, stored: Stored, text: bytes) -> None:
         """Blob first, then the row that names it, then the blobs it replaces: a crash leaves only a stray blob."""
@@ -201,23 +200,37 @@ class LogKeeper:
             await self._blobs.delete(piece_key(log, start, length))
 
     async def _save(self, log: LogId, stored: Stored) -> None:
+        values = {
+            "source_bytes": stored.source_bytes,
+            "size_bytes": stored.size_bytes,
+            "segments": [list(piece) for piece in stored.pieces],
+            "header_done": stored.header_done,
+            "complete": stored.complete,
+            "note": stored.note,
+        }
+
         async def save(session: AsyncSession) -> None:
-            await session.merge(
-                LogRow(
-                    attempt_id=log.attempt_id,
-                    task_group=log.task_group,
-                    task=log.task,
-                    source_bytes=stored.source_bytes,
-                    size_bytes=stored.size_bytes,
-                    segments=[list(piece) for piece in stored.pieces],
-                    header_done=stored.header_done,
-                    complete=stored.complete,
-                    note=stored.note,
-                )
-            )
+            if stored.is_new:
+                insert_last(session, LogRow, **asdict(log), **values)
+            else:
+                row = await session.get_one(LogRow, _key(log))
+                for name, value in values.items():
+                    setattr(row, name, value)
             self._hints.send(session, RUN_NEWS, run_of(log.attempt_id))
 
         await self._database.write_together(save)  # a gang has hundreds of logs
+
+
+def _stored(row: LogRow) -> Stored:
+    return Stored(
+        is_new=False,
+        source_bytes=row.source_bytes,
+        size_bytes=row.size_bytes,
+        pieces=tuple((start, length) for start, length in row.segments),
+        header_done=row.header_done,
+        complete=row.complete,
+        note=row.note,
+    )
 
 
 def keep_ends(pieces: list[Piece], size_bytes: int, max_bytes: int) -> tuple[list[Piece], list[Piece]]:

@@ -22,7 +22,7 @@ from rayjobs.model.run import (
 from rayjobs.phases import Phase, Times, tell_phases
 from rayjobs.standing import Standing, effective_priorities, standing_of
 from rayjobs.tables import AttemptRow, RunRow
-from rayjobs.task_report import GroupReport, TaskReport, tell_groups, tell_tasks
+from rayjobs.task_report import Execution, GroupReport, TaskReport, tell_groups, tell_tasks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +76,16 @@ async def report_many(session: AsyncSession, rows: Sequence[RunRow], now: dateti
     return [replace(report, effective_priority=priorities[report.row.id]) for report in reports]
 
 
-async def report_tasks(session: AsyncSession, row: RunRow) -> list[TaskReport]:
-    """Each task of the run, in order."""
-    present = _present(row, (await run_store.attempts_of(session, [row.id]))[row.id])
-    placed = await task_store.of_attempt(session, present.id) if present is not None and row.task_groups else []
-    return tell_tasks(row, run_store.end_from_json(row.end), present, placed)
+async def report_tasks(session: AsyncSession, row: RunRow, epoch: int | None = None) -> list[TaskReport]:
+    """Each task of the run, in order: as it is now, or as it was in one attempt."""
+    if epoch is None:
+        attempt = _present(row, (await run_store.attempts_of(session, [row.id]))[row.id])
+        execution = Execution.of(row, row, attempt)
+    else:
+        attempt = await run_store.attempt_of(session, row.id, epoch)
+        execution = Execution.of(row, attempt, attempt)
+    placed = await task_store.of_attempt(session, attempt.id) if attempt is not None and row.task_groups else []
+    return tell_tasks(execution, placed)
 
 
 async def events_of(session: AsyncSession, run_id: str) -> list[EventRow]:
@@ -123,7 +128,7 @@ def _report(
         phases=tell_phases(_times(row, present, nodes)),
         condition=run_store.condition_from_json(row.condition),
         end=end,
-        groups=tell_groups(row, end, counts.get(present.id, {}) if present else {}),
+        groups=tell_groups(Execution.of(row, row, present), counts.get(present.id, {}) if present else {}),
         effective_priority=row.priority,
     )
 

@@ -1,14 +1,15 @@
 """What people do with runs: submit, stop, reprioritise, ask."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import ClusterRef
+from cluster_groups.model.demand import Demand
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
-from kernel.actor import SYSTEM_ACTOR, Actor
+from kernel.actor import EVERY, SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
 from kernel.db import guarded_update, insert_last
 from kernel.errors import Conflict, InvalidInput
@@ -99,7 +100,7 @@ class RunService:
             "cluster_id": cluster.id if cluster else None,
             "enqueued_at": now,
             "waiting_since": now,
-            **_as_asked(request),
+            **_as_asked(request, actor),
         }
         insert_last(session, RunRow, **values)
         for key, value in spec.tags.items():
@@ -176,7 +177,13 @@ class RunService:
         await session.refresh(row)
 
 
-def _as_asked(request: RunRequest) -> dict[str, Any]:
+def demand_by(actor: Actor, spec: JobSpec) -> Demand:
+    """Through a group a run goes only where whoever submits it might send it."""
+    packages = None if EVERY in actor.resource_packages else actor.resource_packages
+    return replace(run_store.demand_of(spec), packages=packages if spec.cluster_group else None)
+
+
+def _as_asked(request: RunRequest, actor: Actor) -> dict[str, Any]:
     """The columns of a run that the request alone decides."""
     spec = request.spec
     return {
@@ -192,7 +199,7 @@ def _as_asked(request: RunRequest) -> dict[str, Any]:
         "max_wait_s": request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
         "max_runtime_s": spec.max_runtime_s,
         "start_timeout_s": run_store.start_timeout_of(spec),
-        "demand": run_store.demand_to_json(run_store.demand_of(spec)),
+        "demand": run_store.demand_to_json(demand_by(actor, spec)),
         "task_groups": [[group.name, group.count] for group in spec.task_groups],
         "resource_package": spec.resource_package,
         "resource_group": spec.resource_group,

@@ -1,13 +1,11 @@
 """Queries on runs and attempts, and the way between rows and values."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, Text, cast, exists, select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.demand import Bundles, Demand, PlacementStrategy
@@ -18,16 +16,13 @@ from rayjobs.advanced import submission_options
 from rayjobs.model.job import JobSpec, Requirements, RunMode
 from rayjobs.model.run import (
     PLACED_STATES,
-    WAITING_STATES,
     AttemptState,
     Condition,
     End,
     EndClass,
     EndCode,
-    RunState,
 )
-from rayjobs.snapshot import Held, Load, WaitingRun
-from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, DecisionRow, RunRow, RunTagRow
+from rayjobs.tables import IS_UNSETTLED, AttemptRow, DecisionRow, RunRow, RunTagRow
 
 SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
 FILTERS = {
@@ -36,17 +31,6 @@ FILTERS = {
     "resource_group": RunRow.resource_group,
     "created_by": RunRow.created_by,
 }
-COUNTED = frozenset(
-    {
-        AttemptState.CLUSTER,
-        AttemptState.POSTING,
-        AttemptState.PENDING,
-        AttemptState.PLACING,
-        AttemptState.RUNNING,
-        AttemptState.STOPPING,
-    }
-)
-"""Attempts that hold a driver slot and resources on their cluster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,79 +76,17 @@ async def attempts_of(session: AsyncSession, run_ids: Sequence[str]) -> dict[str
     return found
 
 
-async def waiting_runs(session: AsyncSession) -> list[WaitingRun]:
-    columns = (
-        RunRow.id, RunRow.version, RunRow.run_mode, RunRow.state, RunRow.queue, RunRow.enqueued_at,
-        cast(RunRow.demand, Text).label("demand"),
-        RunRow.priority, RunRow.max_wait_s, RunRow.max_runtime_s, RunRow.not_before, RunRow.cluster, RunRow.cluster_id,
-        RunRow.cluster_group, RunRow.resource_group, RunRow.condition, RunRow.waiting_since, RunRow.epoch,
-        RunRow.start_timeout_s,
-        exists().where(AttemptRow.run_id == RunRow.id, IS_NOT_ENDED).label("is_releasing"),
-    )  # fmt: skip
-    rows = await session.execute(select(*columns).where(RunRow.state.in_(WAITING_STATES)))
-    demand_in = cache(lambda text: demand_from_json(json.loads(text)))  # one for all runs that ask the same
-    return [
-        WaitingRun(
-            id=row.id,
-            version=row.version,
-            run_mode=RunMode(row.run_mode),
-            state=RunState(row.state),
-            queue=row.queue,
-            enqueued_at=row.enqueued_at,
-            demand=demand_in(row.demand),
-            priority=row.priority,
-            max_wait_s=row.max_wait_s,
-            max_runtime_s=row.max_runtime_s,
-            start_timeout_s=row.start_timeout_s,
-            not_before=row.not_before,
-            is_releasing=row.is_releasing,
-            waiting_since=row.waiting_since,
-            epoch=row.epoch,
-            cluster=row.cluster,
-            cluster_id=row.cluster_id,
-            cluster_group=row.cluster_group,
-            resource_group=row.resource_group,
-            condition=condition_from_json(row.condition),
-        )
-        for row in rows
-    ]
+async def latest_attempt(session: AsyncSession, run_id: str) -> AttemptRow | None:
+    statement = select(AttemptRow).where(AttemptRow.run_id == run_id).order_by(AttemptRow.epoch.desc())
+    return (await session.scalars(statement.limit(1))).one_or_none()
 
 
-async def ledger(session: AsyncSession) -> dict[str, Load]:
-    """What live attempts hold, by cluster id: Muster's own count, since Ray counts no plain drivers at all."""
-    statement = (
-        select(
-            AttemptRow.run_id, AttemptRow.cluster_id, AttemptRow.state, AttemptRow.demand, AttemptRow.placement,
-            AttemptRow.created_at, AttemptRow.started_at, RunRow.max_runtime_s, RunRow.start_timeout_s,
-        )
-        .join(RunRow, RunRow.id == AttemptRow.run_id)
-        .where(IS_NOT_ENDED, AttemptRow.state.in_(COUNTED))
-    )  # fmt: skip
-    live: dict[str, list[tuple[AttemptState, Held]]] = {}
-    for row in await session.execute(statement):
-        held = Held(
-            run=row.run_id,
-            amount=demand_from_json(row.demand).resources,
-            ends_by=_ends_by(row),
-            nodes={node: resources_from_json(amount) for node, amount in row.placement.items()},
-        )
-        live.setdefault(row.cluster_id, []).append((AttemptState(row.state), held))
-    return {
-        cluster_id: Load(
-            drivers=len(attempts),
-            starting=sum(state in {AttemptState.POSTING, AttemptState.PENDING} for state, _ in attempts),
-            held=tuple(held for _, held in attempts),
-        )
-        for cluster_id, attempts in live.items()
-    }
-
-
-def _ends_by(row: Row[Any]) -> datetime | None:
-    if row.max_runtime_s is None:
-        return None
-    starts_by = row.started_at or row.created_at + timedelta(seconds=row.start_timeout_s)
-    ends_by: datetime = starts_by + timedelta(seconds=row.max_runtime_s)
-    return ends_by
+async def attempt_of(session: AsyncSession, run_id: str, epoch: int) -> AttemptRow:
+    statement = select(AttemptRow).where(AttemptRow.run_id == run_id, AttemptRow.epoch == epoch)
+    row = (await session.scalars(statement)).one_or_none()
+    if row is None:
+        raise NotFound("NOT_FOUND", kind="attempt", ref=str(epoch))
+    return row
 
 
 async def live_runs_on(session: AsyncSession, cluster_id: str) -> list[str]:
@@ -221,25 +143,30 @@ def demand_of(spec: JobSpec) -> Demand:
             memory_gib=max(needs.memory_gib, driver.get("entrypoint_memory", 0) / 2**30),
             gpu=gpu,
         ),
-        gpu_types=needs.gpu_types,
-        labels=needs.labels,
-        ray_version=needs.ray_version,
-        python_version=needs.python_version,
+        **_kind_of(spec),
     )
 
 
 def gang_demand(spec: JobSpec) -> Demand:
     """A gang is charged by its tasks; its driver takes only a slot of the head."""
-    needs = spec.requirements or Requirements()
     return Demand(
         resources=total(group.resources * group.count for group in spec.task_groups),
         bundles=tuple(Bundles(size=group.resources, count=group.count) for group in spec.task_groups),
         strategy=spec.placement_strategy,
-        gpu_types=needs.gpu_types,
-        labels=needs.labels,
-        ray_version=needs.ray_version,
-        python_version=needs.python_version,
+        **_kind_of(spec),
     )
+
+
+def _kind_of(spec: JobSpec) -> dict[str, Any]:
+    """What a cluster must be like, however large."""
+    needs = spec.requirements or Requirements()
+    return {
+        "gpu_types": needs.gpu_types,
+        "labels": needs.labels,
+        "ray_version": needs.ray_version,
+        "python_version": needs.python_version,
+        "volumes": tuple(str(mount.get("volume")) for mount in spec.mounts),
+    }
 
 
 def start_timeout_of(spec: JobSpec) -> int:
@@ -265,6 +192,8 @@ def demand_to_json(demand: Demand) -> dict[str, Any]:
         "labels": dict(demand.labels),
         "ray_version": demand.ray_version,
         "python_version": demand.python_version,
+        "volumes": list(demand.volumes),
+        "packages": None if demand.packages is None else list(demand.packages),
     }
 
 
@@ -277,6 +206,8 @@ def demand_from_json(data: Mapping[str, Any]) -> Demand:
         labels=data["labels"],
         ray_version=data["ray_version"],
         python_version=data["python_version"],
+        volumes=tuple(data.get("volumes", ())),
+        packages=None if data.get("packages") is None else tuple(data["packages"]),
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from cluster_groups.model.cluster import ClusterState
 from cluster_groups.model.demand import ClusterView, Demand
-from cluster_groups.model.group import ClusterGroup
+from cluster_groups.model.group import ClusterGroup, OnClusterLoss
 from cluster_groups.model.quota import ResourceGroup
 from kernel.resources import Resources, total
 from rayjobs.model.job import JobSpec, Retry, RunMode, TaskGroup
@@ -14,6 +14,8 @@ from rayjobs.model.run import AttemptState, Condition, End, EndCode, RunState
 
 HELD_ON = "held_on"
 """In the params of a condition: the cluster or resource group whose free capacity is held for the run."""
+NO_ROOM_SINCE = "no_room_since"
+"""The same: since when the open members of its cluster group have had no room for it, and nothing else was amiss."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +37,10 @@ class WaitingRun:
     """Until then it stays back: after a start that was given back, or before another try."""
     is_releasing: bool = False
     """An earlier attempt of it is not confirmed over."""
+    free_from: datetime | None = None
+    """When another may start all the same (`successor`); None: not before that."""
+    is_evicted: bool = False
+    """It waits for a cluster group because the cluster it was on was lost."""
     waiting_since: datetime | None = None
     """What `max_wait_s` counts from; None: `enqueued_at`."""
     epoch: int = 0
@@ -44,6 +50,13 @@ class WaitingRun:
     cluster_group: str | None = None
     resource_group: str | None = None
     condition: Condition | None = None
+    tried: frozenset[str] = frozenset()
+    """Clusters where an attempt of it went wrong, and not by its own fault."""
+
+    @property
+    def no_room_since(self) -> datetime | None:
+        since = None if self.condition is None else self.condition.params.get(NO_ROOM_SINCE)
+        return None if since is None else datetime.fromisoformat(since)
 
     @property
     def held_on(self) -> str | None:
@@ -68,6 +81,8 @@ class Held:
     amount: Resources
     ends_by: datetime | None = None
     nodes: Mapping[str, Resources] = field(default_factory=dict)
+    cluster_group: str | None = None
+    """Through which the run came there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +92,8 @@ class Load:
     drivers: int = 0
     starting: int = 0
     held: tuple[Held, ...] = ()
+    stale: int = 0
+    """Attempts that were given up as lost there and are not confirmed over."""
 
     @property
     def used(self) -> Resources:
@@ -94,6 +111,8 @@ class AdmissionSnapshot:
     load: Mapping[str, Load] = field(default_factory=dict)
     quota_held: Mapping[str, tuple[Held, ...]] = field(default_factory=dict)
     """What the clusters of each resource group take of its quota."""
+    moves: tuple[datetime, ...] = ()
+    """When runs that had lost their clusters were last sent to others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,6 +147,18 @@ class AttemptView:
     stop_grace_s: int
     max_runtime_s: int | None
     lost_timeout_s: int
+    on_cluster_loss: OnClusterLoss | None = None
+    """By the policy that chose its cluster; None: no policy says."""
+    retry_safe: bool = False
+    """By its job's word it may run twice at once."""
+    window_ends_at: datetime | None = None
+    """When the window of its member closes, where that ends what runs there."""
+    watched_since: datetime | None = None
+    """Since when this process has looked; before that nobody may have. None: long since."""
+    lease_ttl_s: int | None = None
+    """None: no lease."""
+    lease_until: datetime | None = None
+    """By the last renewal that was accepted; None: there was none, and nothing of the user's has begun."""
     cluster_id: str
     cluster_name: str
     cluster: ClusterView | None

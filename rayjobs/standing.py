@@ -3,7 +3,7 @@
 Counted there, since a queue may be long and many people look. A test holds the two against each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from cluster_groups.model.quota import QueueSettings
 from cluster_groups.store import clusters, groups, resources
 from rayjobs.decide.order import HIGHEST, effective_priority, settings_of_groups
-from rayjobs.model.job import DEFAULT_PRIORITY, RunMode
+from rayjobs.model.job import DEFAULT_PRIORITY
 from rayjobs.model.run import WAITING_STATES
 from rayjobs.snapshot import HELD_ON
 from rayjobs.tables import RunRow
@@ -30,8 +30,7 @@ class Standing:
 
 
 async def standing_of(session: AsyncSession, run: RunRow, now: datetime) -> Standing:
-    queue = await settings_of(session, run)
-    order = _Order(queue, now)
+    order = _Order(await settings_of(session, run.queue), now)
     mine = (await session.execute(select(*order.columns).where(RunRow.id == run.id))).one()
     ahead = select(RunRow.id).where(_waits_in(run.queue), order.before(mine))
     count = await session.scalar(select(func.count()).select_from(ahead.subquery()))
@@ -39,19 +38,17 @@ async def standing_of(session: AsyncSession, run: RunRow, now: datetime) -> Stan
     return Standing(position=(count or 0) + 1, ahead=list(nearest))
 
 
-async def queue_in_order(
-    session: AsyncSession, name: str, queue: QueueSettings, now: datetime
-) -> list[tuple[RunRow, int]]:
-    """The runs that wait in the queue of this name, with their effective priorities."""
-    order = _Order(queue, now)
-    rows = await session.execute(select(RunRow, order.priority).where(_waits_in(name)).order_by(*order.first_first))
+async def queue_in_order(session: AsyncSession, queue: str, now: datetime) -> list[tuple[RunRow, int]]:
+    """The runs that wait in it, with their effective priorities."""
+    order = _Order(await settings_of(session, queue), now)
+    rows = await session.execute(select(RunRow, order.priority).where(_waits_in(queue)).order_by(*order.first_first))
     return [(row, priority) for row, priority in rows]
 
 
 async def effective_priorities(session: AsyncSession, runs: Sequence[RunRow], now: datetime) -> dict[str, int | None]:
     """By run id; of one that does not wait (any more) what was asked for."""
-    one_of_each = {run.queue: run for run in runs if run.state in WAITING_STATES}
-    settings = await _settings_by_queue(session, list(one_of_each.values())) if one_of_each else {}
+    queues = {run.queue for run in runs if run.state in WAITING_STATES}
+    settings = await _settings_by_queue(session, queues) if queues else {}
     return {
         run.id: effective_priority(run.priority, run.enqueued_at, settings[run.queue], now)
         if run.state in WAITING_STATES
@@ -60,22 +57,23 @@ async def effective_priorities(session: AsyncSession, runs: Sequence[RunRow], no
     }
 
 
-async def settings_of(session: AsyncSession, run: RunRow) -> QueueSettings:
-    return (await _settings_by_queue(session, [run]))[run.queue]
+async def settings_of(session: AsyncSession, queue: str) -> QueueSettings:
+    return (await _settings_by_queue(session, [queue]))[queue]
 
 
-async def _settings_by_queue(session: AsyncSession, runs: Sequence[RunRow]) -> dict[str, QueueSettings]:
-    """One run of each queue tells which it is."""
+async def _settings_by_queue(session: AsyncSession, queues: Collection[str]) -> dict[str, QueueSettings]:
     by_name = {group.name: group for group in await resources.groups(session)}
-    return {run.queue: settings_of_groups(await _resource_groups(session, run), by_name) for run in runs}
+    return {queue: settings_of_groups(await _resource_groups(session, queue), by_name) for queue in queues}
 
 
-async def _resource_groups(session: AsyncSession, run: RunRow) -> set[str | None]:
-    if run.run_mode == RunMode.ON_DEMAND:
-        return {run.resource_group}
-    names = [run.cluster] if run.cluster else []
-    if run.run_mode == RunMode.CLUSTER_GROUP:
-        group = await groups.named(session, run.cluster_group or "")
+async def _resource_groups(session: AsyncSession, queue: str) -> set[str | None]:
+    """That of the cluster, those of the members of a cluster group: a queue says in its name whose it is."""
+    kind, _, name = queue.partition("/")
+    if kind == "resource_group":
+        return {name}
+    names = [name]
+    if kind == "cluster_group":
+        group = await groups.named(session, name)
         names = [member.cluster for member in group.members] if group else []
     return await clusters.resource_groups_of(session, names)
 

@@ -7,6 +7,7 @@ from kernel.errors import NotFound
 from rayjobs.advanced import submission_options
 from rayjobs.dispatch import attempt_runtime_env, entrypoint, runner_package, runner_spec
 from rayjobs.gateway.base import Delivery, Submission
+from rayjobs.leases import Callback
 from rayjobs.model.job import JobSpec
 from rayjobs.snapshot import AttemptSnapshot
 from runtime_envs.packages.base import one_chunk
@@ -21,10 +22,11 @@ class PackageGone(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packages:
-    """Where the bytes of a submission come from."""
+    """What submissions are made of: where their bytes come from, and how their runners reach Muster, if they can."""
 
     own: PackageService
     ray_uploads: RayUploads
+    callback: Callback | None = None
 
 
 async def prepare(attempt: AttemptSnapshot, packages: Packages) -> tuple[Submission, list[Delivery]]:
@@ -37,7 +39,8 @@ async def prepare(attempt: AttemptSnapshot, packages: Packages) -> tuple[Submiss
         user_env["working_dir"] = delivery.uri
     deliveries += [await _ray_upload(name, attempt.owner, packages.ray_uploads) for name in _ray_uploads(spec)]
     options = submission_options(spec.advanced_parameters)
-    runner = runner_spec(spec, view.run_id, view.epoch)._replace(previous_cluster=attempt.previous_cluster)
+    lease = packages.callback.terms(view.id) if packages.callback and view.lease_ttl_s is not None else None
+    runner = runner_spec(spec, view.run_id, view.epoch)._replace(previous_cluster=attempt.previous_cluster, lease=lease)
     package = runner_package()
     submission = Submission(
         submission_id=view.id,

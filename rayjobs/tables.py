@@ -153,8 +153,18 @@ class AttemptRow(Base):
     ended_at: Mapped[datetime | None]
     lost_timeout_s: Mapped[int] = mapped_column(default=900)
     """By the policy that was in force when it was placed; a later edit does not touch it."""
+    on_cluster_loss: Mapped[str | None]
+    """By the same policy: what becomes of its run when the cluster stays away; None: no policy says."""
+    window_ends_at: Mapped[datetime | None]
+    """By the same policy: when Muster stops it, as the window of its member closes."""
     lost_since: Mapped[datetime | None]
     """Since when the cluster has not answered for it."""
+    lease_ttl_s: Mapped[int | None]
+    """How long it goes on without word from Muster; None: it has no lease, and goes on whatever happens to Muster."""
+    lease_until: Mapped[datetime | None]
+    """Until when it may run by the last renewal that was accepted; None: none was, and nothing of the user's began."""
+    runner_token_hash: Mapped[str | None]
+    """Of the secret by which its runner is known; None until that has asked for the first time."""
     driver_address: Mapped[str | None]
     """HTTP address of the node agent that serves the driver's log and events."""
     events_bytes: Mapped[int] = mapped_column(BigInteger, default=0)

@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from cluster_groups.check import GPU_TYPE, MAX_INSTANCES, MAX_WORKER_GROUPS, MIN_CPU, MIN_MEMORY_GIB
 from cluster_groups.model.cluster import HEAD_GROUP, WorkerGroup
 from kernel.errors import Problem, pointer_to, problem
-from rayjobs.model.job import JobSpec, TaskGroup
+from rayjobs.model.job import FIRST_TASK_GROUP, JobSpec, TaskGroup
 
 MAX_TASK_GROUPS = 50
 MAX_TASKS = MAX_INSTANCES
@@ -21,6 +21,13 @@ _SIZES: Mapping[str, tuple[float, float]] = {"cpu": (0.01, 4096), "memory_gib": 
 """Least and most of one task; Ray counts in steps of 0.0001, so that less would come to nothing."""
 _THRESHOLDS = ("min_succeeded", "min_failed")
 _UNSET = {one.name: one.default for one in fields(JobSpec)}
+
+
+def with_name(groups: tuple[TaskGroup, ...]) -> tuple[TaskGroup, ...]:
+    """Of several each has to be named by whoever knows what it is for (R26)."""
+    if len(groups) == 1 and not groups[0].name:
+        return (replace(groups[0], name=FIRST_TASK_GROUP),)
+    return groups
 
 
 def check_task_groups(groups: Sequence[TaskGroup]) -> list[Problem]:
@@ -80,7 +87,9 @@ def fixed_differences(groups: Sequence[TaskGroup], wanted: Sequence[TaskGroup]) 
 
 
 def _check_group(group: TaskGroup, pointer: str) -> Iterator[Problem]:
-    if not _NAME.fullmatch(group.name):
+    if not group.name:
+        yield problem("TASK_GROUP_NAME_REQUIRED", f"{pointer}/name")
+    elif not _NAME.fullmatch(group.name):
         yield problem("TASK_GROUP_NAME_INVALID", f"{pointer}/name", name=group.name)
     if not 1 <= group.count <= MAX_TASKS:
         yield problem("TASK_COUNT_OUT_OF_RANGE", f"{pointer}/count", minimum=1, maximum=MAX_TASKS)
@@ -102,6 +111,8 @@ def _check_unique(groups: Sequence[TaskGroup]) -> Iterator[Problem]:
     names: set[str] = set()
     folded: dict[str, str] = {}
     for index, group in enumerate(groups):
+        if not group.name:
+            continue
         pointer = pointer_to("task_groups", index, "name")
         if group.name in names:
             yield problem("DUPLICATE_TASK_GROUP", pointer, name=group.name)

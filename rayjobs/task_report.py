@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rayjobs.model.job import MAIN_GROUP
-from rayjobs.model.run import End, EndClass, RunState, TaskState
+from rayjobs.model.run import AttemptState, End, EndClass, RunState, TaskState
+from rayjobs.run_store import end_from_json
 from rayjobs.tables import AttemptRow, RunRow, TaskRow
 from rayjobs.task_store import GroupCounts
+
+_RUNNING = frozenset({RunState.RUNNING, RunState.STOPPING, AttemptState.RUNNING, AttemptState.STOPPING})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,29 +41,54 @@ class TaskReport:
     ended_at: datetime | None = None
 
 
-def tell_groups(row: RunRow, end: End | None, counts: GroupCounts) -> list[GroupReport]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Execution:
+    """What tasks are told of: a run as it is now, or one of its attempts as it was. `task_groups` are names, counts."""
+
+    task_groups: Sequence[tuple[str, int]]
+    is_running: bool
+    end: End | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    host: str | None
+    """Where the driver is or was, as far as the cluster told."""
+
+    @classmethod
+    def of(cls, run: RunRow, told: RunRow | AttemptRow, attempt: AttemptRow | None) -> "Execution":
+        """`told` is the run itself, or one of its attempts; `attempt` is the one whose tasks they are."""
+        return cls(
+            task_groups=run.task_groups,
+            is_running=told.state in _RUNNING,
+            end=end_from_json(told.end),
+            started_at=told.started_at,
+            ended_at=told.ended_at,
+            host=_host(attempt),
+        )
+
+
+def tell_groups(execution: Execution, counts: GroupCounts) -> list[GroupReport]:
     """`counts` are of the tasks that have a place."""
-    if not row.task_groups:
-        return [_group(MAIN_GROUP, 0, 1, {_plain_state(row, end): 1})]
+    if not execution.task_groups:
+        return [_group(MAIN_GROUP, 0, 1, {_plain_state(execution): 1})]
     groups = []
-    for index, (name, count) in enumerate(row.task_groups):
+    for index, (name, count) in enumerate(execution.task_groups):
         by_state = dict(counts.get(index, {}))
-        state = _without_place(row)
+        state = _without_place(execution)
         by_state[state] = by_state.get(state, 0) + count - sum(by_state.values())
         groups.append(_group(name, index, count, by_state))
     return groups
 
 
-def tell_tasks(row: RunRow, end: End | None, present: AttemptRow | None, placed: Sequence[TaskRow]) -> list[TaskReport]:
-    """`placed` are the tasks of the present attempt."""
-    if not row.task_groups:
-        return [_plain_task(row, end, present)]
+def tell_tasks(execution: Execution, placed: Sequence[TaskRow]) -> list[TaskReport]:
+    """`placed` are the tasks of its attempt."""
+    if not execution.task_groups:
+        return [_plain_task(execution)]
     known = {(task.task_group, task.task): task for task in placed}
     return [
         _task(known[group, index])
         if (group, index) in known
-        else TaskReport(group=name, group_index=group, index=index, state=_without_place(row))
-        for group, (name, count) in enumerate(row.task_groups)
+        else TaskReport(group=name, group_index=group, index=index, state=_without_place(execution))
+        for group, (name, count) in enumerate(execution.task_groups)
         for index in range(count)
     ]
 
@@ -71,35 +99,37 @@ def _group(name: str, index: int, count: int, by_state: dict[TaskState, int]) ->
     )
 
 
-def _without_place(row: RunRow) -> TaskState:
-    return TaskState.WAITING if row.ended_at is None else TaskState.STOPPED
+def _host(attempt: AttemptRow | None) -> str | None:
+    address = attempt.driver_address if attempt else None
+    return address.split("//")[-1].rsplit(":", 1)[0] if address else None
 
 
-def _plain_state(row: RunRow, end: End | None) -> TaskState:
+def _without_place(execution: Execution) -> TaskState:
+    return TaskState.WAITING if execution.end is None else TaskState.STOPPED
+
+
+def _plain_state(execution: Execution) -> TaskState:
+    end = execution.end
     if end is None:
-        is_running = row.state in {RunState.RUNNING, RunState.STOPPING}
-        return TaskState.RUNNING if is_running else TaskState.WAITING
+        return TaskState.RUNNING if execution.is_running else TaskState.WAITING
     if end.end_class is EndClass.COMPLETED:
         return TaskState.SUCCEEDED
-    was_stopped = end.end_class is EndClass.STOPPED or row.started_at is None
+    was_stopped = end.end_class is EndClass.STOPPED or execution.started_at is None
     return TaskState.STOPPED if was_stopped else TaskState.FAILED
 
 
-def _plain_task(row: RunRow, end: End | None, present: AttemptRow | None) -> TaskReport:
-    """It is where the driver is or was, as far as the cluster told."""
-    address = present.driver_address if present else None
-    host = address.split("//")[-1].rsplit(":", 1)[0] if address else None
+def _plain_task(execution: Execution) -> TaskReport:
     return TaskReport(
         group=MAIN_GROUP,
         group_index=0,
         index=0,
-        state=_plain_state(row, end),
-        exit_code=end.exit_code if end else None,
-        node_ip=host,
-        container_ip=host,
-        host_ip=host,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
+        state=_plain_state(execution),
+        exit_code=execution.end.exit_code if execution.end else None,
+        node_ip=execution.host,
+        container_ip=execution.host,
+        host_ip=execution.host,
+        started_at=execution.started_at,
+        ended_at=execution.ended_at,
     )
 
 

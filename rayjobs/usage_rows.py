@@ -1,9 +1,8 @@
-"""The rows that `usage` sums up: opened, begun and ended in the transactions that move an attempt."""
+"""The rows that `usage` sums up: opened as attempts start; begun and ended in the transactions that move them."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.store import clusters
@@ -39,9 +38,3 @@ async def open_usage(session: AsyncSession, attempts: Sequence[AttemptRow]) -> N
             cold_start_s=0,
             in_vain=False,
         )
-
-
-async def write_usage(session: AsyncSession, attempt_id: str, **values: Any) -> None:
-    """Nothing for an attempt that began before there were such rows."""
-    if values:
-        await session.execute(update(UsageRow).where(UsageRow.attempt_id == attempt_id).values(**values))

@@ -25,12 +25,22 @@ from kernel.paging import Page, PageRequest, paginate
 
 UsersOf = Callable[[AsyncSession, str], Awaitable[Sequence[str]]]
 
-_FIELDS: Mapping[str, frozenset[str]] = {"ray_token": frozenset({"token"})}
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "ray_token": frozenset({"token"}),
+    "cos": frozenset({"secret_id", "secret_key"}),
+    "s3": frozenset({"access_key_id", "secret_access_key"}),
+}
+_OPTIONAL: Mapping[str, frozenset[str]] = {"cos": frozenset({"token"}), "s3": frozenset({"session_token"})}
+"""Of keys that hold for a while only."""
 
 
 class CredentialType(StrEnum):
     RAY_TOKEN = "ray_token"  # noqa: S105 - the name of a kind of secret
     """`data: {"token": …}`, what an attached cluster asks for."""
+    COS = "cos"
+    """`data: {"secret_id": …, "secret_key": …}`, keys of Tencent Cloud's object storage."""
+    S3 = "s3"
+    """`data: {"access_key_id": …, "secret_access_key": …}`."""
 
 
 class CredentialRow(Named, Base):
@@ -69,9 +79,7 @@ class Credentials:
 
     async def create(self, session: AsyncSession, actor: Actor, new: NewCredential) -> Credential:
         actor.need(Role.OPERATOR)
-        wanted = _FIELDS[new.type]
-        if new.data.keys() != wanted or not all(new.data.values()):
-            raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=new.type, fields=sorted(wanted))
+        _check_data(new)
         now = self._clock.now()
         row = CredentialRow(
             id=new_id("crd"),
@@ -105,20 +113,36 @@ class Credentials:
         await session.delete(row)
         audit(session, "delete", ("credential", row.name), at=self._clock.now(), actor=actor.user)
 
-    async def exists(self, session: AsyncSession, name: str) -> bool:
-        return await session.scalar(select(CredentialRow.id).where(CredentialRow.name == name)) is not None
+    async def exists(self, session: AsyncSession, name: str, kind: CredentialType = CredentialType.RAY_TOKEN) -> bool:
+        same = (CredentialRow.name == name, CredentialRow.type == kind)
+        return await session.scalar(select(CredentialRow.id).where(*same)) is not None
 
     async def secret(self, name: str) -> str | None:
         """The token of a `ray_token` credential; None when there is none of this name."""
+        data = await self.data(name, CredentialType.RAY_TOKEN)
+        return data["token"] if data else None
+
+    async def data(self, name: str, kind: CredentialType) -> Mapping[str, str] | None:
+        """None: there is none of this name and type."""
+        same = (CredentialRow.name == name, CredentialRow.type == kind)
         async with self._database.read() as session:
-            sealed = await session.scalar(select(CredentialRow.sealed).where(CredentialRow.name == name))
+            sealed = await session.scalar(select(CredentialRow.sealed).where(*same))
         if sealed is None:
             return None
         try:
-            token: str = json.loads(self._fernet.decrypt(sealed.encode()))["token"]
+            data: dict[str, str] = json.loads(self._fernet.decrypt(sealed.encode()))
         except InvalidToken as error:
             raise Unavailable("CREDENTIAL_KEY_WRONG", credential=name) from error
-        return token
+        return data
+
+
+def _check_data(new: NewCredential) -> None:
+    """Blanks around a secret are never meant, and make some SDKs fail much later."""
+    wanted, optional = _FIELDS[new.type], _OPTIONAL.get(new.type, frozenset())
+    is_complete = wanted <= new.data.keys() <= wanted | optional
+    if not is_complete or not all(value and value.strip() == value for value in new.data.values()):
+        fields = sorted(wanted) + [f"{name} (optional)" for name in sorted(optional)]
+        raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=new.type, fields=fields)
 
 
 async def _find(session: AsyncSession, ref: str) -> CredentialRow:

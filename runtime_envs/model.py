@@ -1,6 +1,6 @@
 """Packages as values: a job's ZIP, and what Ray's own client has uploaded."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,6 +16,21 @@ class PackageLimits:
     max_upload_bytes: int = 104_857_600
     """100 MiB inclusive (A22), as in Ray's own dashboard."""
     archive: ArchiveLimits = field(default_factory=ArchiveLimits)
+    max_object_bytes: int = 2 * 1024**3
+    """Of a package from object storage; Ray reads it whole into memory on every node."""
+    object_archive: ArchiveLimits = field(default_factory=lambda: ArchiveLimits(max_unpacked_bytes=20 * 1024**3))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incoming:
+    """A file on its way to become a package, and the field that refusals of it point at."""
+
+    chunks: AsyncIterable[bytes]
+    file_name: str | None
+    source: Mapping[str, Any]
+    limit_bytes: int
+    archive: ArchiveLimits
+    pointer: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

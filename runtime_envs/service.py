@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,7 +22,7 @@ from kernel.ids import new_id
 from kernel.paging import Page, PageRequest
 from runtime_envs import store
 from runtime_envs.archive import ArchiveEntry, ArchiveLimits, ArchiveReport, inspect_archive
-from runtime_envs.model import UPLOAD_SOURCE, Package, PackageLimits, RayUpload
+from runtime_envs.model import UPLOAD_SOURCE, Incoming, Package, PackageLimits, RayUpload
 from runtime_envs.packages.base import BlobStore, one_chunk, read_all
 from runtime_envs.packages.spool import Spooled, in_thread, spooled
 
@@ -53,16 +53,27 @@ class PackageService:
         self, chunks: AsyncIterable[bytes], file_name: str | None, actor: Actor, *, dry_run: bool = False
     ) -> tuple[Package, bool]:
         """The package, and whether it is new: the same bytes are the same package, whoever sends them."""
+        incoming = Incoming(
+            chunks=chunks,
+            file_name=file_name,
+            source=UPLOAD_SOURCE,
+            limit_bytes=self._limits.max_upload_bytes,
+            archive=self._limits.archive,
+            pointer="/file",
+        )
+        return await self.take(incoming, actor, dry_run=dry_run)
+
+    async def take(self, incoming: Incoming, actor: Actor, *, dry_run: bool = False) -> tuple[Package, bool]:
+        """Wherever it comes from."""
         actor.need(Role.SUBMITTER)
-        limit_bytes = self._limits.max_upload_bytes
-        with _about_the_file():
-            name = _file_name(file_name)
-            async with spooled(self._blobs.spool_dir, chunks, limit_bytes=limit_bytes) as file:
+        with _about(incoming.pointer):
+            name = _file_name(incoming.file_name)
+            async with spooled(self._blobs.spool_dir, incoming.chunks, limit_bytes=incoming.limit_bytes) as file:
                 known = await self._find(file.sha256)
                 if known:
                     return known, False
-                report = await self._inspector.inspect(file.path, self._limits.archive)
-                package = self._package(file, report, name, actor)
+                report = await self._inspector.inspect(file.path, incoming.archive)
+                package = self._package(file, report, actor, file_name=name, source=incoming.source)
                 if dry_run:
                     return package, True
                 return await self._publish(package, report, file.path)
@@ -96,15 +107,17 @@ class PackageService:
             audit(session, "delete", ("package", package_id), at=self._clock.now(), actor=actor.user)
         await self._discard(package)
 
-    def _package(self, file: Spooled, report: ArchiveReport, name: str, actor: Actor) -> Package:
+    def _package(
+        self, file: Spooled, report: ArchiveReport, actor: Actor, *, file_name: str, source: Mapping[str, Any]
+    ) -> Package:
         return Package(
             id=new_id("pkg"),
             sha256=file.sha256,
             size_bytes=file.size_bytes,
             unpacked_bytes=report.unpacked_bytes,
             entry_count=len(report.entries),
-            file_name=name,
-            source=UPLOAD_SOURCE,
+            file_name=file_name,
+            source=source,
             warnings=report.warnings,
             created_at=self._clock.now(),
             created_by=actor.user,
@@ -206,12 +219,12 @@ def _inspect(path: Path, limits: ArchiveLimits) -> ArchiveReport:
 
 
 @contextmanager
-def _about_the_file() -> Iterator[None]:
-    """Refusals point at the form's field (api.md §4)."""
+def _about(pointer: str) -> Iterator[None]:
+    """Refusals point at where the file was named (api.md §4)."""
     try:
         yield
     except (InvalidInput, TooLarge) as error:
-        error.pointer = "/file"
+        error.pointer = error.pointer or pointer
         raise
 
 

@@ -16,6 +16,9 @@ from api import migrations
 from api.log_setup import set_up_log
 from api.settings import Settings
 from kernel.db import Base, Database
+from tests.builders.object_stores import Place, cos_place, s3_place
+from tests.builders.seaweedfs import S3Server, s3_server
+from tests.builders.seaweedfs import built as seaweedfs_program
 from tests.postgres import find_initdb, postgres_server
 
 NO_SKIP = "MUSTER_TEST_NO_SKIP"
@@ -46,6 +49,35 @@ def postgres() -> Iterator[str]:
         pytest.skip("needs initdb (PostgreSQL's server package)")
     with postgres_server(initdb) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[S3Server]:
+    program = seaweedfs_program()
+    if program is None:
+        if os.environ.get(NO_SKIP):
+            pytest.fail("SeaweedFS is not built, and MUSTER_TEST_NO_SKIP is set")
+        pytest.skip("needs SeaweedFS (make s3-server: once, with Go)")
+    with s3_server(program) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", name="s3_place")
+def s3_place_(seaweedfs: S3Server) -> Place:
+    return s3_place(seaweedfs)
+
+
+@pytest.fixture(scope="session", name="cos_place")
+def cos_place_() -> Iterator[Place]:
+    with cos_place() as place:
+        yield place
+
+
+@pytest.fixture(params=["s3", "cos"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A server with buckets, of either kind."""
+    found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,13 @@ import click
 
 from api.cli.fields import WORKER, Field, Pair, Record, field
 from api.cli.session import Group, Session, output_option, pass_session
-from api.cli.shapes import CLUSTER, EVENT
+from api.cli.shapes import CLUSTER, EVENT, QUEUED
 from api.cli.verbs import (
     add_create,
     add_delete,
     add_edit,
     add_list,
+    add_queue,
     add_show,
     listing_options,
     print_change,
@@ -114,4 +115,10 @@ def events(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
     )
 
 
-add_delete(cluster, CLUSTER, can_force=True)
+add_queue(cluster, CLUSTER, QUEUED)
+add_delete(
+    cluster,
+    CLUSTER,
+    help_text="Stop a managed cluster and delete it; forget an attached one. Refused while runs are live on it.",
+    can_force=True,
+)

@@ -10,12 +10,18 @@ from api.cli.shapes import CREDENTIAL
 from api.cli.verbs import add_create, add_delete, add_list, add_show
 from api.client import Json
 
-FIELDS: tuple[Field, ...] = (field("--type", "type", "What it opens.", kind=click.Choice(["ray_token"])),)
+ASKED = {
+    "ray_token": ("token",),
+    "cos": ("secret_id", "secret_key"),
+    "s3": ("access_key_id", "secret_access_key"),
+}
+"""What each type holds, in the order it is asked for."""
+FIELDS: tuple[Field, ...] = (field("--type", "type", "What it opens.", kind=click.Choice(list(ASKED))),)
 
 
 @click.group(cls=Group)
 def credential() -> None:
-    """Secrets that clusters refer to by name; a token is asked for, or read from standard input."""
+    """Secrets that clusters and packages refer to by name; asked for, or read from standard input, one a line."""
 
 
 def _ask(session: Session, body: Json, dry_run: bool) -> None:
@@ -24,9 +30,14 @@ def _ask(session: Session, body: Json, dry_run: bool) -> None:
     body.setdefault("type", "ray_token")
     if "data" in body:
         return
-    is_terminal = sys.stdin.isatty()
-    token = click.prompt("Token", hide_input=True, err=True) if is_terminal else sys.stdin.readline()
-    body["data"] = {"token": token.strip()}
+    body["data"] = {name: _secret(name) for name in ASKED.get(body["type"], ())}
+
+
+def _secret(name: str) -> str:
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().strip()
+    answer: str = click.prompt(name.replace("_", " ").capitalize(), hide_input=True, err=True)
+    return answer.strip()
 
 
 add_create(credential, CREDENTIAL, FIELDS, prepare=_ask)

@@ -1,13 +1,13 @@
 """Reading and writing the bodies people write by hand, as YAML or JSON.
 
-YAML is read by the rules of its version 1.2: in 1.1, which PyYAML follows, `on:` is a boolean, `22:00` a number and
-`2026-01-02` a date, and all three are words of our API.
+YAML is read by the core rules of its version 1.2: in 1.1, which PyYAML follows, `on:` is a boolean, `22:00` a number
+and `2026-01-02` a date, and all three are words of our API. What begins with zeros, people mean as text.
 """
 
 import json
 import re
 import tempfile
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -51,9 +51,9 @@ def to_json(body: object, *, indent: int | None = 2) -> str:
     return json.dumps(body, ensure_ascii=False, indent=indent)
 
 
-def edit_document(body: Json, heading: str) -> Json | None:
+def edit_document(body: Json, heading: str, to_text: Callable[[Json], str] = to_yaml) -> Json | None:
     """Open the body in the user's editor; None when it was left as it is."""
-    text = click.edit("".join(f"# {line}\n" for line in heading.splitlines()) + to_yaml(body), extension=".yaml")
+    text = click.edit("".join(f"# {line}\n" for line in heading.splitlines()) + to_text(body), extension=".yaml")
     if text is None:
         return None
     try:
@@ -97,13 +97,20 @@ class _Dumper(yaml.SafeDumper):
         style = "|" if "\n" in text else None
         return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
+    def represent_items(self, items: list[Any]) -> yaml.Node:
+        """Of numbers a whole list is read at one glance."""
+        is_short = bool(items) and all(isinstance(one, int | float) for one in items)
+        return self.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=is_short or None)
+
 
 _Dumper.add_representer(str, _Dumper.represent_text)
+_Dumper.add_representer(list, _Dumper.represent_items)
 
 for _tag, _pattern, _first in (
-    ("null", r"null|~|", ["n", "~", ""]),
-    ("bool", r"true|false", ["t", "f"]),
-    ("int", r"-?(?:0|[1-9][0-9]*)", list("-0123456789")),
-    ("float", r"-?(?:0|[1-9][0-9]*)\.[0-9]*(?:[eE][-+][0-9]+)?", list("-0123456789")),
+    ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("float", r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+    for _kind in (_Loader, _Dumper):  # text that would be read as something else is written in quotes
+        _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)

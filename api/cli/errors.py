@@ -37,7 +37,7 @@ MEANINGS = {
     ExitCode.CONFLICT: "not in the present state: name taken, in use, changed by somebody else, too many requests",
     ExitCode.INTERNAL: "a fault of the command line itself",
     ExitCode.TIMED_OUT: "`run wait --timeout` is over",
-    ExitCode.INTERRUPTED: "Ctrl-C; a run that was followed goes on",
+    ExitCode.INTERRUPTED: "Ctrl-C, or no to a question; a run that was followed goes on",
 }
 
 _BY_STATUS = {

@@ -134,16 +134,14 @@ def state_line(session: Session, run: Json) -> str:
         parts.append(run["cluster"])
     if condition:
         parts.append(f"{condition['code']}: {condition.get('detail') or ''}")
-        parts += places(session, condition)
+        parts += [place] if (place := place_in(session, condition)) else []
     return "  ".join(parts)
 
 
-def places(session: Session, condition: Json) -> Iterator[str]:
-    if condition.get("position") is not None:
-        yield session.say("position", position=condition["position"])
-    ahead = condition.get("ahead")
-    if ahead is not None:
-        yield session.say("ahead", ahead=len(ahead) if isinstance(ahead, list) else ahead)
+def place_in(session: Session, condition: Json) -> str | None:
+    """Its queue."""
+    position = condition.get("position")
+    return None if position is None else session.say("position", position=position)
 
 
 def end_line(session: Session, run: Json) -> str:

@@ -21,7 +21,7 @@ NOUNS = {
     "package": "Packages: the ZIP files jobs run from.",
     "cluster": "Ray clusters.",
     "group": "Cluster groups and their policies.",
-    "credential": "Secrets that clusters refer to by name.",
+    "credential": "Secrets that clusters and packages refer to by name.",
     "quota": "Resource packages and resource groups.",
     "usage": "What was used, and what of it did no work.",
     "simulate": "Plan capacity: who would wait how long.",

@@ -39,6 +39,28 @@ def upload(session: Session, path: Path) -> None:
     session.out.record(upload_path(session, path), PACKAGE.columns, PACKAGE.key)
 
 
+@package.command()
+@click.argument("source", metavar="cos://BUCKET/KEY|s3://BUCKET/KEY")
+@click.option("--credential", required=True, help="Name of the credential that may read it.")
+@click.option("--region", help="Region of the bucket; with S3 us-east-1 without it.")
+@click.option("--endpoint", help="Server of the bucket, where that is not the cloud's own; an operator must allow it.")
+@output_option
+@pass_session
+def fetch(session: Session, source: str, **options: str | None) -> None:
+    """Make a package from a ZIP in object storage, of whatever size an operator allows.
+
+    The service fetches and keeps it: later changes of the object change no package.
+    """
+    kind, _, path = source.partition("://")
+    bucket, _, key = path.partition("/")
+    if kind not in {"cos", "s3"} or not bucket or not key:
+        raise click.UsageError(f"{source} is not cos://BUCKET/KEY or s3://BUCKET/KEY")
+    named = {name: value for name, value in options.items() if value is not None}
+    answer = session.muster.packages.fetch({"type": kind, "bucket": bucket, "key": key, **named})
+    session.warn(answer)
+    session.out.record(answer, PACKAGE.columns, PACKAGE.key)
+
+
 add_list(package, PACKAGE, ["file_name", "sha256", "created_by"])
 add_show(package, PACKAGE)
 add_delete(package, PACKAGE)

@@ -1,13 +1,11 @@
 """Resource packages (bought pools) and the resource groups cut from them."""
 
-from typing import Any
-
 import click
 
 from api.cli.fields import Field, field
 from api.cli.session import Group, Session, output_option, pass_session
 from api.cli.shapes import QUEUED, RESOURCE_GROUP, RESOURCE_PACKAGE
-from api.cli.verbs import add_create, add_delete, add_edit, add_list, add_show, listing_options, print_list
+from api.cli.verbs import add_create, add_delete, add_edit, add_list, add_queue, add_show
 
 PACKAGE_FIELDS: tuple[Field, ...] = (
     field("--cpu", "capacity.cpu", "CPUs in the pool.", kind=float),
@@ -55,11 +53,4 @@ def usage(session: Session, ref: str) -> None:
     session.out.details(session.muster.resource_groups.usage(ref), "name")
 
 
-@group.command()
-@click.argument("ref", metavar="GROUP")
-@listing_options
-@pass_session
-def queue(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
-    """List the runs that wait in a group, first in line first."""
-    fetch = lambda **page: session.muster.resource_groups.queue(ref, **page)  # noqa: E731  shorter than a def
-    print_list(session, QUEUED, fetch, show_all=show_all, query=query)
+add_queue(group, RESOURCE_GROUP, QUEUED)

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from api.cli.decisions import decision_lines
 from api.cli.documents import to_json, to_yaml
 from api.cli.errors import ExitCode
 from api.cli.follow import (
@@ -14,14 +15,13 @@ from api.cli.follow import (
     end_line,
     follow,
     log_pages,
-    places,
+    place_in,
     tail_start,
     task_options,
 )
-from api.cli.output import state_column
 from api.cli.session import Command, Group, Session, output_option, pass_session
 from api.cli.shapes import EVENT, RUN, TASK
-from api.cli.tables import cell_text, column
+from api.cli.tables import cell_text
 from api.cli.verbs import add_list, add_show, listing_options, print_change, print_list
 from api.client import Json
 from api.client.runs import LogOf
@@ -157,6 +157,7 @@ def wait(session: Session, ref: str, *, target: str | None, timeout_s: float | N
 
 @run.command()
 @click.argument("ref", metavar="RUN")
+@click.option("--attempt", type=click.IntRange(1), help="As they were in this attempt; by default as they are now.")
 @listing_options
 @pass_session
 def tasks(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
@@ -192,7 +193,8 @@ def _explain(session: Session, about: Json, decisions: list[Json]) -> None:
         click.echo(f"{about['state']}  {condition['code']}: {condition.get('detail') or ''}")
         _pair(session, "why_owner", owner)
         _pair(session, "why_since", condition.get("since"))
-        _pair(session, "why_place", ", ".join(places(session, condition)))
+        _pair(session, "why_place", place_in(session, condition))
+        _pair(session, "why_ahead", ", ".join(condition.get("ahead") or ()))
         _pair(session, "why_start", condition.get("predicted_start"))
         _pair(session, "why_next", condition.get("next_check_at"))
     else:
@@ -207,19 +209,8 @@ def _explain(session: Session, about: Json, decisions: list[Json]) -> None:
 
 
 def _tell_decision(session: Session, decision: Json) -> None:
-    parts = (decision.get("evaluated_at"), decision.get("outcome"), decision.get("chosen"), decision.get("because"))
-    click.echo("\n" + "  ".join(cell_text(part) for part in parts if part))
-    candidates = decision.get("candidates") or []
-    columns = (
-        column("CLUSTER", "cluster"),
-        column("ELIGIBLE", "eligible"),
-        column("REASON", "reason"),
-        column("FITS NOW", "fits_now"),
-        state_column("HEALTH", "health"),
-        column("MESSAGE", "message", is_free=True),
-    )
-    if candidates:
-        session.out.rows(candidates, columns, "cluster")
+    for line in ("", *decision_lines(session, decision)):
+        click.echo(line, color=session.out.colours)
 
 
 def _pair(session: Session, key: str, value: object) -> None:

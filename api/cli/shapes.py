@@ -1,6 +1,7 @@
 """Columns and nouns of the resources: what people see of each in a list."""
 
 from api.cli.output import state_column
+from api.cli.policy_text import change_text
 from api.cli.tables import Column, column
 from api.cli.verbs import Noun
 from api.client import Json
@@ -9,6 +10,8 @@ _STAMPS = frozenset({"id", "revision", "created_at", "created_by", "updated_at",
 _CLUSTER_STATUS = frozenset(
     {"state", "state_since", "state_reason", "health", "nodes", "nodes_up", "nodes_wanted", "load"}
 )
+_SHORT = 200
+"""Characters up to which a list in an event is shown whole."""
 _TASK_STATES = ("waiting", "running", "succeeded", "failed", "stopped")
 _CLUSTER_FACTS = frozenset({"ray_version", "python_version", "can_call_back", "endpoint", "cordoned", "on_demand_run"})
 
@@ -136,6 +139,19 @@ GROUP = Noun(
     read_only=_STAMPS,
 )
 
+REVISION = Noun(
+    word="revision",
+    pick=lambda muster: muster.groups,
+    key="revision",
+    columns=(
+        column("REVISION", "revision"),
+        column("CREATED", "created_at"),
+        column("BY", "created_by"),
+        column("COMMENT", "comment", is_free=True),
+        column("CHANGES", lambda revision: [change_text(one) for one in revision.get("changes") or ()], is_free=True),
+    ),
+)
+
 RESOURCE_PACKAGE = Noun(
     word="package",
     pick=lambda muster: muster.resource_packages,
@@ -215,7 +231,7 @@ EVENT = Noun(
         column("AT", "at"),
         column("EVENT", "type"),
         column("ACTOR", "actor"),
-        column("DETAIL", "params", is_free=True),
+        column("DETAIL", lambda event: _gist(event.get("params")), is_free=True),
     ),
 )
 
@@ -263,9 +279,21 @@ QUEUED = Noun(
         column("JOB", _job, is_free=True),
         column("PRIORITY", "effective_priority"),
         column("REASON", "condition.code"),
+        column("HELD ON", "condition.params.held_on"),
         column("PREDICTED START", "predicted_start"),
     ),
 )
+
+
+def _gist(told: object) -> object:
+    """Of what a process has left behind, many lines perhaps, the first that says something; `-o json` has the rest."""
+    if isinstance(told, dict):
+        return {name: _gist(entry) for name, entry in told.items()}
+    lines = told if isinstance(told, list) else str(told).splitlines()
+    said = [line for line in map(str, lines) if any(character.isalnum() for character in line)]
+    if len(said) < 2 or (isinstance(told, list) and sum(map(len, said)) <= _SHORT):
+        return told
+    return f"{said[0].strip()} …"
 
 
 def hours(seconds: float) -> float:

@@ -10,7 +10,7 @@ from api.cli.session import Command, Session, output_option, pass_session
 from api.cli.tables import column
 
 if TYPE_CHECKING:
-    from rayjobs.simulation.outcome import Outcome
+    from rayjobs.simulation.outcome import Outcome, Waits
 
 _WAITS = (
     column("WORKLOAD", "workload"),
@@ -54,16 +54,21 @@ def _told(error: Any) -> str:
     return "; ".join(f"{place}: {message}" if place else message for place, message in places)
 
 
+def _waited(waits: "Waits") -> dict[str, str]:
+    """Nothing for those of whom nobody started: they have waited, and who knows for how long."""
+    if not waits.started:
+        return {}
+    seconds = {"mean": waits.mean_s, "p50": waits.p50_s, "p99": waits.p99_s, "longest": waits.longest_s}
+    return {name: f"{value:.1f} s" for name, value in seconds.items()}
+
+
 def _print(session: Session, outcome: "Outcome") -> None:
     rows = [
         {
             "workload": name,
             "submitted": waits.submitted,
             "started": waits.started,
-            "mean": f"{waits.mean_s:.1f} s",
-            "p50": f"{waits.p50_s:.1f} s",
-            "p99": f"{waits.p99_s:.1f} s",
-            "longest": f"{waits.longest_s:.1f} s",
+            **_waited(waits),
             "unplaced": ", ".join(f"{count} {code}" for code, count in waits.unplaced.items()) or None,
         }
         for name, waits in outcome.waits.items()

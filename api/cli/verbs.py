@@ -57,7 +57,21 @@ def add_show(group: click.Group, noun: Noun) -> None:
         session.out.details(noun.pick(session.muster).get(ref), noun.key)
 
 
-def add_delete(group: click.Group, noun: Noun, *, can_force: bool = False) -> None:
+def add_queue(group: click.Group, noun: Noun, queued: Noun) -> None:
+    """Of a noun whose resource has a queue: `queued` is what waits there."""
+
+    @group.command("queue", help="List the runs that wait for it, first in line first.")
+    @noun.argument
+    @listing_options
+    @pass_session
+    def run(session: Session, ref: str, *, show_all: bool, **query: Any) -> None:
+        resource: Any = noun.pick(session.muster)
+        print_list(session, queued, lambda **page: resource.queue(ref, **page), show_all=show_all, query=query)
+
+
+def add_delete(
+    group: click.Group, noun: Noun, *, help_text: str = "Delete one that is not in use.", can_force: bool = False
+) -> None:
     @noun.argument
     @pass_session
     def run(session: Session, ref: str, *, force: bool = False) -> None:
@@ -68,7 +82,7 @@ def add_delete(group: click.Group, noun: Noun, *, can_force: bool = False) -> No
 
     if can_force:
         run = click.option("--force", is_flag=True, help="End the live runs on it first.")(run)
-    group.command("delete", help="Delete one that is not in use.")(run)
+    group.command("delete", help=help_text)(run)
 
 
 def add_create(
@@ -158,10 +172,10 @@ def print_secret(session: Session, noun: Noun, answer: Json, *, dry_run: bool = 
 
 @contextmanager
 def kept_on_refusal(session: Session, edited: Json | None) -> Iterator[None]:
-    """What somebody wrote in an editor is not lost with the refusal."""
+    """What somebody wrote in an editor is not lost with the refusal, be it the server's or their own."""
     try:
         yield
-    except ClientError:
+    except (ClientError, click.Abort):
         if edited is not None:
             session.tell("edit_kept", file=keep_text(to_yaml(edited)))
         raise

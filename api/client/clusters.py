@@ -3,10 +3,10 @@
 from typing import Any
 
 from api.client import Json
-from api.client.resource import Resource
+from api.client.resource import WithQueue
 
 
-class Clusters(Resource):
+class Clusters(WithQueue):
     path = "/clusters"
 
     def start(self, ref: str) -> Json:

@@ -78,13 +78,17 @@ class Http:
         body: Json | None = None,
         params: Mapping[str, Any] | None = None,
         etag: str | None = None,
+        silence_s: float | None = None,
     ) -> Answer:
-        """Raises `ApiError` or `ServerUnreachable`."""
+        """Raises `ApiError` or `ServerUnreachable`. `silence_s`: how long the answer may be waited for."""
         headers = {"If-Match": etag} if etag else {}
+        timeout = httpx.Timeout(silence_s, connect=5) if silence_s else _TIMEOUT
         if method == "POST":
             headers["Idempotency-Key"] = uuid.uuid4().hex
         lost, response = self._exchange(
-            lambda: self._client.request(method, path, json=body, params=_given(params), headers=headers),
+            lambda: self._client.request(
+                method, path, json=body, params=_given(params), headers=headers, timeout=timeout
+            ),
             repeatable=not etag,
         )
         if method == "DELETE" and lost and response.status_code == httpx.codes.NOT_FOUND:

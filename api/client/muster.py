@@ -37,6 +37,10 @@ class Muster:
     def whoami(self) -> Json:
         return self._http.get("/whoami")
 
+    def description(self) -> Json:
+        """OpenAPI's, with what each field means."""
+        return self._http.get(f"{self._http.address}/openapi.json")
+
     def close(self) -> None:
         self._http.close()
 

@@ -1,20 +1,15 @@
 """Resource packages (bought pools) and the resource groups cut from them."""
 
-from typing import Any
-
 from api.client import Json
-from api.client.resource import Resource
+from api.client.resource import Resource, WithQueue
 
 
 class ResourcePackages(Resource):
     path = "/resource-packages"
 
 
-class ResourceGroups(Resource):
+class ResourceGroups(WithQueue):
     path = "/resource-groups"
 
     def usage(self, ref: str) -> Json:
         return self._http.get(self.at(ref, "/usage"))
-
-    def queue(self, ref: str, **query: Any) -> Json:
-        return self._http.get(self.at(ref, "/queue"), **query)

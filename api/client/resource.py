@@ -45,6 +45,13 @@ class Resource:
         return f"{self.path}/{name}{tail}"
 
 
+class WithQueue(Resource):
+    """Runs wait for it in a queue of its own."""
+
+    def queue(self, ref: str, **query: Any) -> Json:
+        return self._http.get(self.at(ref, "/queue"), **query)
+
+
 def all_items(fetch: Callable[..., Json], **query: Any) -> Iterator[Json]:
     """The items of all pages from `cursor` on, a page in memory at a time."""
     while True:

@@ -19,7 +19,8 @@ async def draft(message: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{folder}/draft.db")
         try:
-            await upgrade(database)
+            if present := ScriptDirectory.from_config(configuration()).get_current_head():
+                await upgrade(database, present)  # by its number: the tables are ahead of it
             async with database.engine.begin() as connection:
                 await connection.run_sync(_write, message)
         finally:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from api.texts import Language, say
+from api.conditions import condition_words
+from api.texts import Language, Words, say
 from rayjobs.model.job import JobSpec
 from rayjobs.model.run import End, EndClass, EndCode, RunState
 from rayjobs.run_report import RunReport
@@ -34,6 +35,7 @@ _ERROR_TYPE: Mapping[EndCode, str] = {
     EndCode.DRIVER_LOST: "JOB_SUPERVISOR_ACTOR_DIED",
     EndCode.HEAD_LOST: "JOB_SUPERVISOR_ACTOR_DIED",
     EndCode.NODE_LOST: "JOB_SUPERVISOR_ACTOR_DIED",
+    EndCode.LEASE_LOST: "JOB_SUPERVISOR_ACTOR_DIED",
     EndCode.CLUSTER_LOST: "JOB_SUPERVISOR_ACTOR_DIED",
     EndCode.CLUSTER_DELETED: "JOB_SUPERVISOR_ACTOR_DIED",
 }
@@ -85,23 +87,22 @@ def _error_type(end: End | None) -> str | None:
 
 def _message(report: RunReport, language: Language) -> str:
     """The one field in which people see why: what is, what to do, and the place in the queue or the exit code."""
-    words = [say(code, params, language) for code, params in _said(report)]
-    return " ".join(text for one in words for text in (one.detail, one.advice) if text)
+    return " ".join(text for one in _said(report, language) for text in (one.detail, one.advice) if text)
 
 
-def _said(report: RunReport) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _said(report: RunReport, language: Language) -> Iterator[Words]:
     run, end, condition = report.row, report.end, report.condition
     if end is not None:
-        yield end.code, {"exit_code": end.exit_code, **end.params}
+        yield say(end.code, {"exit_code": end.exit_code, **end.params}, language)
         if end.exit_code and end.code is not EndCode.EXIT_NONZERO:
-            yield "RAY_EXIT_CODE", {"exit_code": end.exit_code}
+            yield say("RAY_EXIT_CODE", {"exit_code": end.exit_code}, language)
         return
     if condition is not None:
-        yield condition.code, condition.params
+        yield condition_words(condition, language)
     else:
-        yield _NOW[RunState(run.state)], {"cluster": run.cluster}
+        yield say(_NOW[RunState(run.state)], {"cluster": run.cluster}, language)
     if report.standing is not None:
-        yield "RAY_PLACE_IN_QUEUE", {"position": report.standing.position}
+        yield say("RAY_PLACE_IN_QUEUE", {"position": report.standing.position}, language)
 
 
 def _ms(instant: datetime) -> int:

@@ -15,7 +15,7 @@ from api.schemas.runs import EventOut
 from cluster_groups.model.cluster import Cluster, ClusterKind, ClusterState
 from kernel.errors import Problem, problem
 from rayjobs.fleet import jobs_on_cluster
-from rayjobs.run_store import ledger
+from rayjobs.queue_store import QueueStore
 from rayjobs.snapshot import Load
 
 router = v1_router("clusters")
@@ -53,7 +53,7 @@ async def list_clusters(  # noqa: PLR0917 - filters of one list
     }
     async with call.read() as session:
         found = await call.services.clusters.page(session, filters, page)
-        loads = await ledger(session)
+        loads = await QueueStore().ledger(session)
         items = [ClusterOut.of(one, loads.get(one.id, Load()), call.language) for one in found.items]
         return PageOut(items=items, next_cursor=found.next_cursor)
 
@@ -134,7 +134,7 @@ async def _still_named(call: Call, session: AsyncSession, name: str) -> list[Pro
 async def _answer(
     call: Call, session: AsyncSession, cluster: Cluster, status: int = 200, warnings: Sequence[Problem] = ()
 ) -> Response:
-    load = (await ledger(session)).get(cluster.id, Load())
+    load = (await QueueStore().ledger(session)).get(cluster.id, Load())
     out = ClusterOut.of(cluster, load, call.language)
     out.warnings += warnings_out(warnings, call.language)
     return call.answer(out, status, revision=cluster.revision)

@@ -11,14 +11,13 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from api.deps import Reading
 from api.edge import v1_router
 from api.run_stream import PAGE_BYTES, LogPlace, follow_log
-from api.schemas.runs import LogChunk
+from api.schemas.runs import MAX_NUMBER, LogChunk
 from api.wiring import Services
 from rayjobs import run_store
 from rayjobs.log_pages import WhichLog, find_log, read_page
 
 MAX_PAGE_BYTES = 8 * 2**20
 MAX_OFFSET = 2**53
-MAX_NUMBER = 2**31 - 1
 
 router = v1_router("runs")
 

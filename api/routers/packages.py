@@ -7,14 +7,15 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.deps import Changing, Creating, Paging, Parting, Reading
-from api.edge import v1_router
+from api.edge import json_body, v1_router
+from api.errors import is_json
 from api.schemas.base import PageOut, page_out
-from api.schemas.packages import EntryOut, PackageOut
+from api.schemas.packages import EntryOut, PackageFetch, PackageOut, SourceIn
 from api.upload import uploaded_file
 
 router = v1_router("packages")
 
-_FORM: dict[str, Any] = {
+_BODIES: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
@@ -24,20 +25,38 @@ _FORM: dict[str, Any] = {
                     "required": ["file"],
                     "properties": {"file": {"type": "string", "format": "binary"}},
                 }
-            }
+            },
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["source"],
+                    "properties": {"source": SourceIn.model_json_schema()},
+                }
+            },
         },
     }
 }
 
 
-@router.post("/packages", status_code=201, response_model=PackageOut, openapi_extra=_FORM)
-async def upload_package(request: Request, call: Creating) -> Response:
-    """201, or 200 with the package these bytes already are."""
+@router.post("/packages", status_code=201, response_model=PackageOut, openapi_extra=_BODIES)
+async def create_package(request: Request, call: Creating) -> Response:
+    """From a form with a file, or from object storage. 201, or 200 with the package these bytes already are."""
+    if is_json(request.headers.get("content-type", "")):
+        return await _fetch(request, call)
     file = await uploaded_file(request)
     service = call.services.packages
     package, is_new = await service.upload(file.chunks, file.name, call.actor, dry_run=call.dry_run)
     out = PackageOut.of(package, call.language)
     async with call.write(package.sha256.encode()):
+        return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
+
+
+async def _fetch(request: Request, call: Creating) -> Response:
+    await call.replay()
+    body = await json_body(request, PackageFetch)
+    package, is_new = await call.services.object_packages.fetch(body.spec(), call.actor, dry_run=call.dry_run)
+    out = PackageOut.of(package, call.language)
+    async with call.write():
         return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
 
 

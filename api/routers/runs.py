@@ -1,5 +1,6 @@
 """`/runs`, and the Run button of `/jobs` (api.md §2, §3)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -7,14 +8,15 @@ from fastapi import Query, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.deps import Changing, Creating, Paging, Parting, Reading
+from api.deps import Call, Changing, Creating, Paging, Part, Parting, Reading
 from api.edge import v1_router
 from api.run_stream import follow_changes
 from api.schemas.base import PageOut
-from api.schemas.runs import EventOut, ExplanationOut, Items, QueueRow, RunCreate, RunEdit, RunOut, TaskOut
+from api.schemas.decisions import DecisionOut
+from api.schemas.runs import MAX_NUMBER, EventOut, ExplanationOut, Items, QueueRow, RunCreate, RunEdit, RunOut, TaskOut
 from api.streaming import ResumeFrom
 from rayjobs import run_store
-from rayjobs.explain import explain_job
+from rayjobs.explain import explain_run, suppose
 from rayjobs.model.run import RunState
 from rayjobs.run_report import events_of, report_many, report_new, report_one, report_tasks
 from rayjobs.run_store import RunFilter
@@ -37,10 +39,12 @@ async def submit_run(ref: str, call: Creating, body: RunCreate | None = None) ->
 @router.post("/jobs/{ref}/explain")
 async def explain(ref: str, call: Reading) -> ExplanationOut:
     """The decision a run of this job would get now; nothing is stored."""
+    now = call.services.clock.now()
     async with call.read() as session:
         job = await call.services.jobs.get(session, ref)
-        told = await explain_job(session, call.services.fleet, job.spec, call.services.clock.now())
-        return ExplanationOut.of(told, call.language)
+        run, snapshot = await suppose(session, call.services.fleet, call.actor, job.spec, now)
+    told = await asyncio.to_thread(explain_run, snapshot, run, now)  # a look at all that waits
+    return ExplanationOut.of(told, call.language)
 
 
 @router.get("/runs")
@@ -71,14 +75,33 @@ async def list_runs(  # noqa: PLR0917 - filters of one list
 
 
 @router.get("/resource-groups/{ref}/queue")
-async def show_queue(ref: str, call: Reading, part: Parting) -> Items:
+async def show_queue(ref: str, call: Reading, part: Parting) -> PageOut[QueueRow]:
     """Runs that wait for a cluster of their own, first in line first."""
     async with call.read() as session:
         group = await call.services.pools.get_group(session, ref)
-        now = call.services.clock.now()
-        waiting = await queue_in_order(session, f"resource_group/{group.name}", group.queue, now)
+        return await _queue(call, session, f"resource_group/{group.name}", part)
+
+
+@router.get("/clusters/{ref}/queue")
+async def show_queue_of_cluster(ref: str, call: Reading, part: Parting) -> PageOut[QueueRow]:
+    """Runs that wait for this very cluster, first in line first; those of its cluster groups wait in theirs."""
+    async with call.read() as session:
+        cluster = await call.services.clusters.get(session, ref)
+        return await _queue(call, session, f"cluster/{cluster.name}", part)
+
+
+@router.get("/cluster-groups/{ref}/queue")
+async def show_queue_of_cluster_group(ref: str, call: Reading, part: Parting) -> PageOut[QueueRow]:
+    """Runs that wait for any member, first in line first."""
+    async with call.read() as session:
+        group = await call.services.groups.get(session, ref)
+        return await _queue(call, session, f"cluster_group/{group.name}", part)
+
+
+async def _queue(call: Call, session: AsyncSession, queue: str, part: Part) -> PageOut[QueueRow]:
+    waiting = await queue_in_order(session, queue, call.services.clock.now())
     items = [QueueRow.of(row, (at, priority), call.language) for at, (row, priority) in enumerate(waiting, start=1)]
-    return Items(**part.of(items))
+    return PageOut(**part.of(items))
 
 
 @router.get("/runs/stream", response_class=EventSourceResponse)
@@ -113,9 +136,14 @@ async def stop_run(run_id: str, call: Creating) -> Response:
 
 
 @router.get("/runs/{run_id}/tasks")
-async def list_tasks(run_id: str, call: Reading, part: Parting) -> Items:
+async def list_tasks(
+    run_id: str,
+    call: Reading,
+    part: Parting,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="As they were in this attempt.")] = None,
+) -> Items:
     async with call.read() as session:
-        tasks = await report_tasks(session, await run_store.get_run(session, run_id))
+        tasks = await report_tasks(session, await run_store.get_run(session, run_id), attempt)
         return Items(**part.of([TaskOut.of(task) for task in tasks]))
 
 
@@ -127,7 +155,9 @@ async def list_events(run_id: str, call: Reading, part: Parting) -> Items:
 
 
 @router.get("/runs/{run_id}/decisions")
-async def list_decisions(run_id: str, call: Reading, part: Parting) -> Items:
+async def list_decisions(run_id: str, call: Reading, part: Parting) -> PageOut[DecisionOut]:
+    """Oldest first."""
     async with call.read() as session:
         await run_store.get_run(session, run_id)
-        return Items(**part.of(await run_store.decisions_of(session, run_id)))
+        decisions = await run_store.decisions_of(session, run_id)
+        return PageOut(**part.of([DecisionOut.of(one, call.language) for one in decisions]))

@@ -15,11 +15,11 @@ from cluster_groups.model.cluster import Cluster, ClusterState
 from cluster_groups.model.demand import PlacementStrategy
 from cluster_groups.model.group import Policy
 from kernel.errors import Problem
-from rayjobs.model.job import FIRST_TASK_GROUP, Job, JobRevision, JobSpec, RunCounts, RunMode
+from rayjobs.model.job import Job, JobRevision, JobSpec, RunCounts, RunMode
 
 
 class TaskGroupIn(In):
-    name: str = FIRST_TASK_GROUP
+    name: str = ""
     count: int
     cpu: float = 1
     memory_gib: float = 1

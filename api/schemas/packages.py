@@ -1,13 +1,38 @@
 """Packages (api.md §4)."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from api.schemas.base import Resource, WarningOut, warnings_out
+from api.schemas.base import In, Name, Resource, WarningOut, warnings_out
 from api.texts import Language
 from runtime_envs.archive import ArchiveEntry
 from runtime_envs.model import Package
+from runtime_envs.objects import ObjectSource
+from runtime_envs.packages.bucket import BucketAddress, BucketType
+
+
+class SourceIn(In):
+    """An object in COS or S3; `region` may be left out with S3, `endpoint` names a server that is no cloud's own."""
+
+    type: Literal["cos", "s3"]
+    bucket: str
+    key: str
+    region: str | None = None
+    endpoint: str | None = None
+    credential: Name
+
+
+class PackageFetch(In):
+    source: SourceIn
+
+    def spec(self) -> ObjectSource:
+        source = self.source
+        endpoint = source.endpoint.rstrip("/") if source.endpoint else None
+        address = BucketAddress(
+            type=BucketType(source.type), bucket=source.bucket, region=source.region, endpoint=endpoint
+        )
+        return ObjectSource(address=address, key=source.key, credential=source.credential)
 
 
 class PackageOut(Resource):

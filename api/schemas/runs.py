@@ -5,7 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.conditions import condition_words
 from api.schemas.base import In
+from api.schemas.decisions import DecisionOut
 from api.texts import Language, say
 from kernel.events import EventRow
 from rayjobs.explain import Explanation
@@ -16,6 +18,9 @@ from rayjobs.run_store import condition_from_json
 from rayjobs.standing import Standing
 from rayjobs.tables import AttemptRow, RunRow
 from rayjobs.task_report import GroupReport, TaskReport
+
+MAX_NUMBER = 2**31 - 1
+"""Of a task or an attempt: what the database takes."""
 
 
 class RunCreate(In):
@@ -43,7 +48,7 @@ class ConditionOut(BaseModel):
     def of(
         cls, condition: Condition, standing: Standing | None, language: Language, next_check_at: datetime | None = None
     ) -> "ConditionOut":
-        words = say(condition.code, condition.params, language)
+        words = condition_words(condition, language)
         return cls(
             code=condition.code,
             detail=words.detail,
@@ -54,7 +59,7 @@ class ConditionOut(BaseModel):
             predicted_start=condition.predicted_start,
             position=standing.position if standing else None,
             ahead=standing.ahead if standing else None,
-            next_check_at=next_check_at,
+            next_check_at=next_check_at or condition.params.get("not_before"),
         )
 
 
@@ -254,18 +259,21 @@ class ExplanationOut(BaseModel):
     """`outcome` is dispatched, waiting or failed; the decision is that of `GET /runs/{id}/decisions`."""
 
     outcome: str
-    decision: dict[str, Any] | None
+    decision: DecisionOut | None
     code: str | None
     detail: str | None
     advice: str | None
 
     @classmethod
     def of(cls, told: Explanation, language: Language) -> "ExplanationOut":
-        why = told.reason or told.end
-        words = say(why.code, why.params, language) if why else None
+        why, words = told.reason or told.end, None
+        if told.reason:
+            words = condition_words(told.reason, language)
+        elif told.end:
+            words = say(told.end.code, told.end.params, language)
         return cls(
             outcome="failed" if told.end else "waiting" if told.reason else "dispatched",
-            decision=dict(told.decision) if told.decision else None,
+            decision=DecisionOut.of(told.decision, language) if told.decision else None,
             code=why.code if why else None,
             detail=words.detail if words else None,
             advice=words.advice if words else None,

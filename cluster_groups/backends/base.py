@@ -35,3 +35,11 @@ class ClusterProbe(Protocol):
         `with_jobs` also lists the jobs, and tells whether that takes a token.
         """
         ...
+
+
+class CallbackProbe(Protocol):
+    """Whether runs on a cluster could ask Muster for leases."""
+
+    async def can_call_back(self, endpoint: Endpoint) -> bool | None:
+        """Never raises for what the cluster does. None while it is not known: a later look brings the answer."""
+        ...

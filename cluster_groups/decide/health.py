@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cluster_groups.model.cluster import ProbeResult
+from cluster_groups.model.cluster import Cluster, ClusterState, ProbeResult
 from cluster_groups.model.health import FailedSubmit, Health, HealthStatus
 from kernel.reasons import Reason
 
@@ -25,6 +25,8 @@ SUBMITS_TO_UNHEALTHY = 3
 SUBMIT_WINDOW = timedelta(minutes=5)
 MIN_RAY = (2, 54)
 """Before it, there was no token, or not all of the Jobs API asked for it (CVE-2026-27482)."""
+_ILL = frozenset({HealthStatus.UNHEALTHY, HealthStatus.FLAPPING})
+"""Not UNKNOWN: that nobody looked for a while, the service itself being away for one, says nothing of the cluster."""
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -52,6 +54,25 @@ def after_failed_submits(health: Health, failed: Sequence[FailedSubmit], now: da
     params = {"failures": len(recent), "minutes": SUBMIT_WINDOW // timedelta(minutes=1), "last": recent[-1].why}
     down = replace(health, passes=0, misses=0, passing_since=None)
     return _change(down, HealthStatus.UNHEALTHY, Reason(code="SUBMITS_FAIL", params=params), now)
+
+
+def begun_anew(health: Health, now: datetime) -> Health:
+    """What was seen says nothing any more, but whoever was ill comes back as one who was."""
+    was_ill = _latest_verdict(health) in _ILL
+    return Health(since=now, changes=health.changes, recovered_at=health.recovered_at, was_ill=was_ill)
+
+
+def health_in(state: ClusterState, before: Cluster, now: datetime) -> Health:
+    """Of a cluster that comes to this state: one that fails is ill, and only one that is stopped may return at once."""
+    if state is ClusterState.STOPPING:
+        return Health(since=now)
+    has_failed = state is ClusterState.FAILED and before.state is ClusterState.RUNNING
+    health = before.health
+    if has_failed and health.status is not HealthStatus.FLAPPING:
+        health = _change(health, HealthStatus.UNHEALTHY, None, now)
+    if health.status is HealthStatus.FLAPPING:
+        return Health(since=now, status=HealthStatus.FLAPPING, recovered_at=health.recovered_at)
+    return begun_anew(health, now)
 
 
 def unfit(result: ProbeResult, *, allow_open: bool) -> Reason | None:
@@ -137,7 +158,8 @@ def _change(health: Health, status: HealthStatus, because: Reason | None, now: d
     if status is health.status:
         return health
     changes = tuple(at for at in health.changes if now - at < FLAP_WINDOW)
-    if {status, health.before_unknown or health.status} == {HealthStatus.HEALTHY, HealthStatus.UNHEALTHY}:
+    before = _latest_verdict(health)
+    if {status, before} == {HealthStatus.HEALTHY, HealthStatus.UNHEALTHY}:
         changes = (*changes, now)
     if len(changes) >= FLAP_CHANGES:
         status, changes = HealthStatus.FLAPPING, ()
@@ -147,6 +169,12 @@ def _change(health: Health, status: HealthStatus, because: Reason | None, now: d
         since=now,
         changes=changes,
         because=None if status is HealthStatus.HEALTHY else because,
+        recovered_at=now if status is HealthStatus.HEALTHY and before in _ILL else health.recovered_at,
         failed_submits=(),
         before_unknown=None,
+        was_ill=False,
     )
+
+
+def _latest_verdict(health: Health) -> HealthStatus:
+    return HealthStatus.UNHEALTHY if health.was_ill else health.before_unknown or health.status

@@ -16,9 +16,7 @@ from cluster_groups.decide.node_pool import Amounts, NodePool, amounts_of, resou
 from cluster_groups.model.cluster import NodeShape
 from cluster_groups.model.demand import ClusterView, Demand, PlacementStrategy
 from kernel.reasons import Owner, Reason
-from kernel.resources import ANY_GPU, Resources
-
-_SLACK = 1e-6
+from kernel.resources import ANY_GPU, SLACK, Resources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +102,7 @@ def _task(size: Amounts, count: int, gpu_types: Sequence[str]) -> Task:
 def _score(free: Amounts, task: Task) -> float | None:
     """None: it does not fit there."""
     cpu, memory_gib, gpu, kind = free
-    if task.cpu > cpu + _SLACK or task.memory_gib > memory_gib + _SLACK or task.gpu > gpu + _SLACK:
+    if task.cpu > cpu + SLACK or task.memory_gib > memory_gib + SLACK or task.gpu > gpu + SLACK:
         return None
     if task.kinds is not None and kind not in task.kinds:
         return None
@@ -205,7 +203,7 @@ class _Layout:
             return most
         for name, amount in _asked(task, free[3]):
             left = self._room.get(name, 0) - self.taken.get(name, 0)
-            most = min(most, int((left + _SLACK) // amount))
+            most = min(most, int((left + SLACK) // amount))
         return max(most, 0)
 
 
@@ -241,7 +239,7 @@ def _fitting(free: Amounts, task: Task, most: int) -> int:
         return 0
     for there, asked in ((free[0], task.cpu), (free[1], task.memory_gib), (free[2], task.gpu)):
         if asked:
-            most = min(most, int((there + _SLACK) // asked))
+            most = min(most, int((there + SLACK) // asked))
     return most
 
 

@@ -4,12 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 from cluster_groups.model.quota import GroupConfig, GroupKind
-from kernel.resources import Resources, total
+from kernel.resources import SLACK, Resources, total
 
 Shortage = dict[str, tuple[float, float]]
 """By dimension: what is asked, and what there is."""
-
-_SLACK = 1e-9
 
 
 def beyond_package(capacity: Resources, group: GroupConfig, others: Iterable[GroupConfig]) -> Shortage:
@@ -36,7 +34,7 @@ def granted(head: NodeSpec, worker_groups: Sequence[WorkerGroup], room: Resource
     counts = {}
     for group in worker_groups:
         sizes = {name: amount for name, amount in group.resources.flat().items() if amount > 0}
-        fitting = min((int((left.get(name, 0) + _SLACK) // amount) for name, amount in sizes.items()), default=0)
+        fitting = min((int((left.get(name, 0) + SLACK) // amount) for name, amount in sizes.items()), default=0)
         more = max(0, min(group.max_instances - group.min_instances, fitting))
         counts[group.name] = group.min_instances + more
         for name, amount in sizes.items():

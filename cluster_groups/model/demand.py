@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 
@@ -45,6 +46,10 @@ class Demand:
     labels: Mapping[str, str] = field(default_factory=dict)
     ray_version: str | None = None
     python_version: str | None = None
+    volumes: tuple[str, ...] = ()
+    """Names of those that are mounted into its processes."""
+    packages: tuple[str, ...] | None = None
+    """Resource packages whose clusters whoever submitted it may use; None: all."""
 
     def __hash__(self) -> int:
         """Of many runs most ask for the same."""
@@ -79,8 +84,17 @@ class ClusterView:
     python_version: str | None = None
     state_reason: Reason | None = None
     health_failure: Reason | None = None
+    recovered_at: datetime | None = None
+    """When it was well again after it was last ill."""
+    resource_package: str | None = None
+    volumes: frozenset[str] = frozenset()
+    """What its nodes have mounted, by name."""
+    is_absent: bool = False
+    """All its processes were seen to be gone. Of one that fell, nodes may still be there for a while."""
     on_demand: bool = False
     """Made for one run; nobody else may use it."""
+    can_call_back: bool = False
+    """Its head is known to reach Muster, so that its runs can have leases."""
 
     @cached_property
     def total(self) -> Resources:

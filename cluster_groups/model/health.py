@@ -46,12 +46,16 @@ class Health:
     """What the latest look found wrong."""
     because: Reason | None = None
     """Why it is not HEALTHY, although its looks may pass again; None while it is."""
+    recovered_at: datetime | None = None
+    """When it was last HEALTHY again after it was ill; None: it never was, since somebody last stopped its cluster."""
     failed_submits: tuple[FailedSubmit, ...] = ()
     """Of late, one for each attempt."""
     listed_at: datetime | None = None
     """When its jobs were last listed, as they should."""
     before_unknown: HealthStatus | None = None
     """What it was when results stayed away, and is again once one comes."""
+    was_ill: bool = False
+    """Or its cluster failed, before it was looked at anew: so it is until the first verdict."""
 
     @property
     def finding(self) -> Reason | None:

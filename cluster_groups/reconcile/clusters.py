@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.backends.base import ClusterBackend
+from cluster_groups.decide.health import health_in
 from cluster_groups.decide.lifecycle import Sight, Standing, Want, standing_after, want_of
 from cluster_groups.endpoints import EndpointBook
 from cluster_groups.model.cluster import (
@@ -21,10 +22,10 @@ from cluster_groups.model.cluster import (
 from cluster_groups.service.base import CLUSTER_LOOP, HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP, ClusterRuns, busy_with
 from cluster_groups.store import clusters as store
 from cluster_groups.tables import ClusterRow
-from kernel.db import guarded_update
+from kernel.db import Superseded, guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
-from kernel.loop import Hints, Reconciler, Superseded
+from kernel.loop import Hints, Reconciler
 from kernel.reasons import Reason
 from kernel.states import move
 
@@ -110,7 +111,7 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
         columns: dict[str, Any] = {"nodes_up": outcome.nodes_up, "nodes_wanted": outcome.nodes_wanted}
         if moved:
             state = move(CLUSTER_TRANSITIONS, cluster.state, outcome.state)
-            columns |= store.state_columns(state, now, outcome.reason)
+            columns |= store.state_columns(state, now, outcome.reason, health_in(state, cluster, now))
         else:
             columns["state_reason"] = store.reason_column(outcome.reason)
         if not await guarded_update(session, ClusterRow, cluster.id, plan.snapshot.version, **columns):

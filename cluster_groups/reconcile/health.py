@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from cluster_groups.backends.base import ClusterProbe
+from cluster_groups.backends.base import CallbackProbe, ClusterProbe
 from cluster_groups.decide.health import PROBE_EVERY_S, after_failed_submits, judge, list_is_due
 from cluster_groups.endpoints import EndpointBook
 from cluster_groups.model.cluster import Cluster, ClusterState, ProbeResult
@@ -16,12 +16,14 @@ from cluster_groups.store import clusters as store
 from cluster_groups.submits import FailedSubmits
 from cluster_groups.tables import ClusterRow
 from kernel.clock import Clock
-from kernel.db import guarded_update
+from kernel.db import Superseded, guarded_update
 from kernel.errors import Unavailable
 from kernel.events import record
-from kernel.loop import Hints, Reconciler, Superseded
+from kernel.loop import Hints, Reconciler
 
 PENDING_S = 1.0
+CALLBACK_HOLDS = {True: timedelta(hours=1), False: timedelta(minutes=10)}
+"""How long an answer is believed: ways are opened and closed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,16 +37,25 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
 
     name = HEALTH_LOOP
 
-    def __init__(
-        self, probe: ClusterProbe, endpoints: EndpointBook, submits: FailedSubmits, hints: Hints, clock: Clock
+    def __init__(  # noqa: PLR0917 - what it works with, each of its own type
+        self,
+        probe: ClusterProbe,
+        endpoints: EndpointBook,
+        submits: FailedSubmits,
+        hints: Hints,
+        clock: Clock,
+        callback: CallbackProbe | None = None,
     ) -> None:
         self._probe = probe
+        self._callback = callback
         self._endpoints = endpoints
         self._submits = submits
         self._hints = hints
         self._clock = clock
         self._counted: dict[str, Health] = {}
         """What the row does not have: the counts since the verdict last changed."""
+        self._called_back: dict[str, datetime] = {}
+        """When each cluster last answered whether it can."""
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
         return await store.ids_in(session, [ClusterState.RUNNING])
@@ -53,6 +64,7 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         row = await store.get(session, key)
         if row is None or row.state != ClusterState.RUNNING:
             self._counted.pop(key, None)
+            self._called_back.pop(key, None)
             self._submits.take(key)  # on its way up or down that says nothing
             return None
         cluster = store.cluster_of(row)
@@ -84,6 +96,7 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
             nodes=cluster.nodes if result.nodes is None else result.nodes,
             ray_version=result.ray_version or cluster.ray_version,
             python_version=result.python_version or cluster.python_version,
+            can_call_back=await self._can_call_back(cluster) if result.failure is None else cluster.can_call_back,
         )
 
     def changes(self, plan: HealthPlan, outcome: Cluster) -> bool:
@@ -114,7 +127,28 @@ class HealthReconciler(Reconciler[HealthPlan, HealthPlan, Cluster]):
         with_jobs = list_is_due(cluster.health, self._clock.now())
         return await self._probe.probe(endpoint, with_nodes=True, with_jobs=with_jobs)
 
+    async def _can_call_back(self, cluster: Cluster) -> bool | None:
+        """What was known by an earlier process holds until this one has an answer: the address may be another."""
+        if self._callback is None or cluster.on_demand_run is not None:
+            return None
+        now, known, answered_at = self._clock.now(), cluster.can_call_back, self._called_back.get(cluster.id)
+        if known is not None and answered_at is not None and now - answered_at < CALLBACK_HOLDS[known]:
+            return known
+        endpoint = await self._endpoints.endpoint(cluster.id)
+        answer = await self._callback.can_call_back(endpoint) if endpoint else None
+        if answer is None:
+            return known
+        self._called_back[cluster.id] = now
+        return answer
+
 
 def _shown(cluster: Cluster) -> tuple[object, ...]:
     code = cluster.health.failure.code if cluster.health.failure else None
-    return cluster.health.status, code, cluster.nodes, cluster.ray_version, cluster.python_version
+    return (
+        cluster.health.status,
+        code,
+        cluster.nodes,
+        cluster.ray_version,
+        cluster.python_version,
+        cluster.can_call_back,
+    )

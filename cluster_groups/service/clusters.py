@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_cluster
+from cluster_groups.decide.health import begun_anew, health_in
 from cluster_groups.decide.lifecycle import CLEANING_UP
 from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import (
@@ -19,7 +20,6 @@ from cluster_groups.model.cluster import (
     ClusterState,
 )
 from cluster_groups.model.demand import ClusterView
-from cluster_groups.model.health import Health
 from cluster_groups.model.quota import ClusterUse
 from cluster_groups.service.base import (
     CLUSTER_LOOP,
@@ -44,10 +44,13 @@ from kernel.ids import new_id
 from kernel.loop import Hints
 from kernel.paging import Page, PageRequest
 from kernel.reasons import Reason
+from kernel.remembered import Remembered
 from kernel.resources import total
 from kernel.states import move
 
 _FIXED = ("name", "kind", "backend")
+_REMEMBERED = 2000
+"""Clusters whose views are kept at hand."""
 _UP = frozenset({ClusterState.STARTING, ClusterState.RUNNING})
 _GOING = frozenset({ClusterState.STOPPING, ClusterState.DELETING})
 
@@ -69,6 +72,7 @@ class Clusters:
         self._pools = pools
         self._runs = runs
         self._credentials = credentials
+        self._views: Remembered[str, ClusterView] = Remembered(_REMEMBERED)
 
     async def get(self, session: AsyncSession, ref: str) -> Cluster:
         return store.cluster_of(await store.find(session, ref))
@@ -82,16 +86,17 @@ class Clusters:
     ) -> Page[Cluster]:
         return await store.page(session, filters, request)
 
-    async def views(self, session: AsyncSession) -> list[ClusterView]:
-        """All that are not deleted, those made for one run included."""
-        return [store.view_of(cluster) for cluster in await store.live(session)]
+    async def views(self, session: AsyncSession, ids: Collection[str] | None = None) -> list[ClusterView]:
+        """All that are not deleted, or those of these; the ones made for one run included.
 
-    async def view(self, session: AsyncSession, cluster_id: str) -> ClusterView | None:
-        """None once it is deleted."""
-        row = await store.get(session, cluster_id)
-        if row is None or row.state == ClusterState.DELETED:
-            return None
-        return store.view_of(store.cluster_of(row))
+        For a session that writes nothing: views are remembered.
+        """
+        versions = await store.live_versions(session, ids)
+        known = self._views.known(versions)
+        for row in await store.rows_of(session, versions.keys() - known.keys()):
+            known[row.id] = store.view_of(store.cluster_of(row))
+            self._views.keep(row.id, row.version, known[row.id])
+        return [known[one] for one in versions if one in known]
 
     async def usage(self, session: AsyncSession) -> Mapping[str, tuple[ClusterUse, ...]]:
         """What clusters hold of each resource group, at their minimum."""
@@ -126,8 +131,9 @@ class Clusters:
         if edited.address != cluster.address:
             await self._need_no_runs(session, row)  # they would be looked for in the wrong place
         raise_problems(await self._problems(session, actor, edited))
-        health = store.health_column(Health(since=self._clock.now()))
-        columns = {**store.config_columns(edited), "revision": row.revision + 1, "health": health}
+        health = store.health_column(begun_anew(cluster.health, self._clock.now()))
+        seen = {"health": health, "can_call_back": None}
+        columns = {**store.config_columns(edited), "revision": row.revision + 1, **seen}
         changed = [name for name in changes if getattr(edited, name) != getattr(cluster, name)]
         self._write(session, row, store.EDITED, actor, columns, fields=changed)
         audit(session, "edit", ("cluster", row.name), at=self._clock.now(), actor=actor.user, fields=changed)
@@ -336,7 +342,8 @@ class Clusters:
         **columns: Any,
     ) -> None:
         state = move(CLUSTER_TRANSITIONS, ClusterState(row.state), target)
-        columns |= store.state_columns(state, self._clock.now(), reason)
+        now = self._clock.now()
+        columns |= store.state_columns(state, now, reason, health_in(state, store.cluster_of(row), now))
         self._write(session, row, str(state), actor, columns)
 
     def _write(

@@ -68,6 +68,20 @@ async def live(session: AsyncSession) -> list[Cluster]:
     return [cluster_of(row) for row in await session.scalars(select(ClusterRow).where(_LIVE))]
 
 
+async def live_versions(session: AsyncSession, ids: Collection[str] | None) -> dict[str, int]:
+    """By id, of all clusters or of these, those that are not deleted."""
+    if ids is not None and not ids:
+        return {}
+    statement = select(ClusterRow.id, ClusterRow.version).where(_LIVE)
+    if ids is not None:
+        statement = statement.where(ClusterRow.id.in_(ids))
+    return {row.id: row.version for row in await session.execute(statement)}
+
+
+async def rows_of(session: AsyncSession, ids: Collection[str]) -> list[ClusterRow]:
+    return list(await session.scalars(select(ClusterRow).where(ClusterRow.id.in_(ids)))) if ids else []
+
+
 async def ids_in(session: AsyncSession, states: Sequence[ClusterState]) -> list[str]:
     return list(await session.scalars(select(ClusterRow.id).where(ClusterRow.state.in_(states))))
 
@@ -158,22 +172,36 @@ def view_of(cluster: Cluster) -> ClusterView:
         python_version=cluster.python_version,
         state_reason=cluster.state_reason,
         health_failure=cluster.health.finding,
+        recovered_at=cluster.health.recovered_at,
+        resource_package=cluster.resource_package,
+        volumes=frozenset(str(one.get("volume")) for one in cluster.volumes),
+        is_absent=_is_absent(cluster),
         on_demand=cluster.on_demand_run is not None,
+        can_call_back=cluster.can_call_back is True,
     )
+
+
+def _is_absent(cluster: Cluster) -> bool:
+    """One that has fallen is taken down, and then its backend wants no node of it any more."""
+    is_down = cluster.state is ClusterState.FAILED and cluster.kind is ClusterKind.MANAGED and not cluster.nodes_wanted
+    return is_down or cluster.state in {ClusterState.STOPPED, ClusterState.DELETED}
 
 
 def config_columns(config: ClusterConfig) -> dict[str, Any]:
     return dict(_CONFIG.dump_python(config, mode="json"))
 
 
-def state_columns(state: ClusterState, now: datetime, reason: Reason | None = None) -> dict[str, Any]:
-    """A new state makes everything seen before it void."""
+def state_columns(
+    state: ClusterState, now: datetime, reason: Reason | None = None, health: Health | None = None
+) -> dict[str, Any]:
+    """A new state makes everything seen before it void, but for what `health` has kept of it."""
     return {
         "state": str(state),
         "state_since": now,
         "state_reason": reason_column(reason),
-        "health": None,
+        "health": health_column(health) if health else None,
         "nodes": [],
+        "can_call_back": None,
     }
 
 
@@ -192,6 +220,7 @@ def sight_columns(cluster: Cluster) -> dict[str, Any]:
         "nodes": _NODES.dump_python(cluster.nodes, mode="json"),
         "ray_version": cluster.ray_version,
         "python_version": cluster.python_version,
+        "can_call_back": cluster.can_call_back,
     }
 
 

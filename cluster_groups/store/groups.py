@@ -1,6 +1,6 @@
 """Queries on cluster groups and the revisions of their policies, and the way between rows and values."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -55,6 +55,14 @@ async def revision(session: AsyncSession, group: ClusterGroupRow, number: int) -
     return revision_of(row)
 
 
+async def revisions(
+    session: AsyncSession, group: ClusterGroupRow, numbers: Collection[int]
+) -> dict[int, PolicyRevision]:
+    """Those of these numbers that there are."""
+    statement = _revisions_of(group).where(PolicyRevisionRow.revision.in_(numbers))
+    return {row.revision: revision_of(row) for row in await session.scalars(statement)}
+
+
 async def page_of_revisions(
     session: AsyncSession, group: ClusterGroupRow, request: PageRequest
 ) -> Page[PolicyRevision]:
@@ -72,6 +80,7 @@ def group_of(row: ClusterGroupRow, current: PolicyRevision) -> ClusterGroup:
         timezone=current.timezone,
         members=current.members,
         policy=current.policy,
+        revised_at=current.created_at,
         created_at=row.created_at,
         created_by=row.created_by,
     )

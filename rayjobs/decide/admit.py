@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any
 
+from cluster_groups.model.group import Policy
+from kernel.clock import instant
 from kernel.reasons import Reason
 from kernel.resources import Resources
 from rayjobs.decide.hold import hold_for
@@ -19,9 +21,9 @@ from rayjobs.decide.lines import Line, lines_of
 from rayjobs.decide.order import OrderKey
 from rayjobs.decide.retry import backing_off
 from rayjobs.decide.room import Hold, Room
-from rayjobs.decide.targets import Placed, Stuck, Target, World, record
-from rayjobs.model.run import End, EndClass, EndCode
-from rayjobs.snapshot import HELD_ON, AdmissionSnapshot, WaitingRun
+from rayjobs.decide.world import Placed, Record, Stuck, Target, World, record
+from rayjobs.model.run import Condition, End, EndClass, EndCode
+from rayjobs.snapshot import HELD_ON, NO_ROOM_SINCE, AdmissionSnapshot, WaitingRun
 
 LOST_TIMEOUT_S = 900
 """How long a placed run waits for a vanished cluster, where no policy says otherwise (policy.md §1)."""
@@ -29,29 +31,68 @@ LOST_TIMEOUT_S = 900
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """`cluster_id` is None when the run's own cluster has to be made first."""
+    """`cluster_id` is None when the run's own cluster has to be made first.
+
+    `policy` is that of the group that chose the cluster, and holds for this attempt whatever becomes of it later.
+    """
 
     run: WaitingRun
     cluster_id: str | None
     cluster: str | None
-    decision: Mapping[str, Any]
-    lost_timeout_s: int = LOST_TIMEOUT_S
+    record: Record = field(compare=False)
+    policy: Policy | None = None
+    can_call_back: bool = False
+    """Of its cluster."""
+    window_ends_at: datetime | None = None
+    """When Muster is to stop it, because the window of its member closes."""
     amount: Resources = field(default_factory=Resources)
     """What the ledger counts for it: its accelerators are of the type it gets, whatever types it takes."""
     placement: Mapping[str, Resources] = field(default_factory=dict)
     """Of a gang: by node id, as Ray is expected to place it."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wait:
-    run: WaitingRun
-    reason: Reason
-    record: Mapping[str, Any]
-    predicted_start: datetime | None = None
+    @property
+    def lost_timeout_s(self) -> int:
+        return LOST_TIMEOUT_S if self.policy is None else self.policy.lost_timeout_s
 
     @property
     def decision(self) -> dict[str, Any]:
-        return {"run": self.run.id, **self.record}
+        return {"run": self.run.id, **self.record()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """What one run waits for."""
+
+    run: WaitingRun
+    stuck: Stuck
+    predicted_start: datetime | None = None
+
+    @property
+    def reason(self) -> Reason:
+        return self.stuck.reason
+
+    @property
+    def decision(self) -> dict[str, Any]:
+        """With what is its own: since when it waits for room, and when that opens more members to it."""
+        told = {"run": self.run.id, **self.stuck.record()}
+        since, opens_at = _no_room_since(self.run, self.stuck), _opens_at(self.run, self.stuck)
+        if since is not None:
+            told[NO_ROOM_SINCE] = instant(since)
+        if opens_at is not None and datetime.fromisoformat(told["next_evaluation_at"]) > opens_at:
+            told["next_evaluation_at"] = instant(opens_at)
+        return told
+
+    def condition(self, now: datetime) -> Condition:
+        """It waits since it began to wait for this."""
+        known, reason = self.run.condition, self.reason
+        no_room_since = _no_room_since(self.run, self.stuck)
+        return Condition(
+            code=reason.code,
+            owner=reason.owner,
+            params=reason.params if no_room_since is None else {**reason.params, NO_ROOM_SINCE: instant(no_room_since)},
+            since=known.since if known is not None and known.code == reason.code else now,
+            predicted_start=self.predicted_start,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +100,17 @@ class Waiting:
     """Runs that wait for the same, in order."""
 
     runs: tuple[WaitingRun, ...]
-    reason: Reason
-    record: Mapping[str, Any]
-    """The decision, less the run."""
+    stuck: Stuck
     predicted_start: datetime | None = None
     """Only of a run that capacity is held for, when all it depends on have declared their limits."""
+
+    @property
+    def reason(self) -> Reason:
+        return self.stuck.reason
+
+    @property
+    def one_by_one(self) -> Iterator[Wait]:
+        return (Wait(run=run, stuck=self.stuck, predicted_start=self.predicted_start) for run in self.runs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +127,8 @@ class AdmissionPlan:
     waiting: tuple[Waiting, ...] = ()
     give_ups: tuple[GiveUp, ...] = ()
     next_look_s: float = math.inf
-    """How soon time alone changes something: the end of a run's longest wait or of its back-off, a hold that begins.
+    """How soon time alone changes something: the end of a run's longest wait or of its back-off, a hold that begins,
+    a window of a member, a tier that opens.
 
     That runs grow older changes their order, but not who finds room.
     """
@@ -88,11 +136,7 @@ class AdmissionPlan:
     @property
     def waits(self) -> tuple[Wait, ...]:
         """The same one by one."""
-        return tuple(
-            Wait(run=run, reason=one.reason, record=one.record, predicted_start=one.predicted_start)
-            for one in self.waiting
-            for run in one.runs
-        )
+        return tuple(wait for one in self.waiting for wait in one.one_by_one)
 
 
 def plan_admission(snapshot: AdmissionSnapshot, now: datetime) -> AdmissionPlan:
@@ -128,11 +172,14 @@ class _Round:
         for run in self._snapshot.runs:
             if self._is_too_old(run):
                 continue
-            if run.is_releasing or (run.not_before is not None and run.not_before > self._now):
-                if not run.is_releasing:  # that it is over will be told
-                    self._look_at(run.not_before)
+            free_from = run.free_from if run.is_releasing else None
+            is_bound = run.is_releasing and (free_from is None or free_from > self._now)
+            if is_bound or (run.not_before is not None and run.not_before > self._now):
+                # That it is over will be told.
+                self._look_at(free_from if is_bound else run.not_before)
                 reason = backing_off(run)
-                self._waiting.append(Waiting(runs=(run,), reason=reason, record=record(self._now, reason=reason)))
+                stuck = Stuck(reason=reason, record=record(self._now, reason=reason))
+                self._waiting.append(Waiting(runs=(run,), stuck=stuck))
             else:
                 yield run
 
@@ -182,6 +229,8 @@ class _Round:
 
     def _start(self, run: WaitingRun, placed: Placed) -> None:
         placed.room.take(placed.grant, run, self._now)
+        if run.is_evicted:
+            self._world.moves.append(self._now)
         if self._is_held_for(run):
             self._kept.pop(run.queue).hold = None
         placement = placed.grant.placement
@@ -189,8 +238,10 @@ class _Round:
             run=run,
             cluster_id=placed.view.id if placed.view else None,
             cluster=placed.view.name if placed.view else None,
-            decision={"run": run.id, **placed.record},
-            lost_timeout_s=LOST_TIMEOUT_S if placed.lost_timeout_s is None else placed.lost_timeout_s,
+            record=placed.record,
+            policy=placed.policy,
+            can_call_back=placed.view is not None and placed.view.can_call_back,
+            window_ends_at=placed.window_ends_at,
             amount=placed.grant.amount,
             placement=placement.nodes if placement else {},
         )
@@ -220,9 +271,7 @@ class _Round:
         hold, room, name = min(holds, key=lambda one: (one[0].start is None, one[0].start or self._now))
         self._keep(room, hold, run)
         line.held_for = run
-        reason = replace(stuck.reason, params={**stuck.reason.params, HELD_ON: name})
-        told = {**stuck.record, "reason": {"code": reason.code, "params": reason.params}}
-        self._waiting.append(Waiting(runs=(run,), reason=reason, record=told, predicted_start=hold.start))
+        self._wait((run,), _held_on(stuck, name), predicted_start=hold.start)
 
     def _keep(self, room: Room, hold: Hold, run: WaitingRun) -> None:
         before = self._kept.get(run.queue)
@@ -240,8 +289,29 @@ class _Round:
         if line.held_for is not None:
             left.remove(line.held_for)
         if line.stuck is not None and left:
-            self._waiting.append(Waiting(runs=tuple(left), reason=line.stuck.reason, record=line.stuck.record))
+            self._wait(tuple(left), line.stuck)
+
+    def _wait(self, runs: tuple[WaitingRun, ...], stuck: Stuck, *, predicted_start: datetime | None = None) -> None:
+        self._waiting.append(Waiting(runs=runs, stuck=stuck, predicted_start=predicted_start))
+        self._look_at(stuck.next_change_at)
+        if stuck.opens_after_s is not None:
+            self._look_at(min(at for run in runs if (at := _opens_at(run, stuck))))
 
     def _look_at(self, instant: datetime | None) -> None:
         if instant is not None:
             self._next_look_s = min(self._next_look_s, max(0.0, (instant - self._now).total_seconds()))
+
+
+def _held_on(stuck: Stuck, name: str) -> Stuck:
+    reason = replace(stuck.reason, params={**stuck.reason.params, HELD_ON: name})
+    told = {"reason": {"code": reason.code, "params": reason.params}}
+    return replace(stuck, reason=reason, record=lambda: {**stuck.record(), **told})
+
+
+def _no_room_since(run: WaitingRun, stuck: Stuck) -> datetime | None:
+    return None if stuck.no_room_at is None else run.no_room_since or stuck.no_room_at
+
+
+def _opens_at(run: WaitingRun, stuck: Stuck) -> datetime | None:
+    since = _no_room_since(run, stuck)
+    return None if since is None or stuck.opens_after_s is None else since + timedelta(seconds=stuck.opens_after_s)

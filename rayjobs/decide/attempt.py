@@ -6,12 +6,13 @@ to store. Nothing is ever sent to another cluster: an attempt belongs to one clu
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.health import HealthStatus
 from rayjobs.decide.gang_events import GangNews
 from rayjobs.decide.retry import Again
 from rayjobs.gateway.base import RayJob
@@ -33,15 +34,14 @@ _FAULT_OF_THE_REQUEST = re.compile(r"\b(Value|Type)Error\b")
 """In the traceback that Ray answers: with 500, too, and for a runtime_env it takes at first and then cannot read."""
 
 
+WATCHED_S = 60.0
+"""How long a service that has just come up must have looked in vain before it gives up a run."""
 LONGEST_PAUSE_S = 15.0
 """Between looks at a cluster that does not answer: its many runs shall not hold up those of others."""
-_TAKEN_DOWN = frozenset({ClusterState.STOPPED, ClusterState.DELETED})
-"""All its processes were seen to be gone. Of one that fell, nodes may still be there for a while."""
-LEAST_PAUSE_S = 0.02
+LEAST_PAUSE_S = 0.05
 _FIRST_LOOK_S: Mapping[AttemptState, float | None] = {
-    AttemptState.PENDING: 0.5,  # Ray starts no driver sooner,
-    AttemptState.PLACING: 0.5,  # and no gang's actors either,
-    AttemptState.RUNNING: 0.06,  # and looks only each 0.1 s whether one has ended
+    AttemptState.PLACING: 0.5,  # Ray starts no gang's actors sooner,
+    AttemptState.RUNNING: 0.06,  # and looks only each 0.1 s whether a driver has ended
     AttemptState.ENDED: None,
 }
 
@@ -93,6 +93,8 @@ class Change:
     state: AttemptState | None = None
     run_state: RunState | None = None
     end: End | None = None
+    ended_at: datetime | None = None
+    """Earlier than now where the cluster knows better: nobody may have looked for a while."""
     again: Again | None = None
     """The run goes back into its queue instead of ending with this attempt."""
     lost_since: datetime | None = None
@@ -113,7 +115,20 @@ class Change:
 
 def decide_attempt(view: AttemptView, now: datetime) -> Action | None:
     """None: nothing to do before something else changes."""
-    return _DECIDE[view.state](view, now)
+    return _DECIDE[view.state](as_of(view, now), now)
+
+
+def as_of(view: AttemptView, now: datetime) -> AttemptView:
+    """With the stop that time alone asks for."""
+    closed = view.window_ends_at is not None and view.window_ends_at <= now
+    return replace(view, stop_code=EndCode.WINDOW_ENDED) if closed and view.stop_code is None else view
+
+
+def lost_at(view: AttemptView, lost_since: datetime) -> datetime:
+    """When it is given up. What a service finds that was away itself may be on its way back, too."""
+    watched_since = max(lost_since, view.watched_since or lost_since)
+    watched_until = watched_since + timedelta(seconds=min(WATCHED_S, view.lost_timeout_s))
+    return max(lost_since + timedelta(seconds=view.lost_timeout_s), watched_until)
 
 
 def failed_submit(action: Action, seen: Seen, change: Change) -> str | None:
@@ -130,12 +145,26 @@ def failed_submit(action: Action, seen: Seen, change: Change) -> str | None:
     return None if _FAULT_OF_THE_REQUEST.search(text) else why
 
 
-def pause_s(view: AttemptView, action: Action, change: Change, now: datetime) -> float | None:
-    """Seconds until the next look. A young job is looked at often, an old one every few seconds."""
+def pause_s(view: AttemptView, action: Action, change: Change, now: datetime, start_s: float) -> float | None:
+    """Seconds until the next look. A young job is looked at often, an old one every few seconds.
+
+    And just when time alone changes something. `start_s` is how long drivers have lately taken there to start.
+    """
+    after_s = _pause_s(view, action, change, now, start_s)
+    if after_s is None or view.end is not None:
+        return after_s
+    instants = [view.window_ends_at, lost_at(view, view.lost_since) if view.lost_since else None]
+    return min([after_s, *((at - now).total_seconds() for at in instants if at is not None and at > now)])
+
+
+def _pause_s(view: AttemptView, action: Action, change: Change, now: datetime, start_s: float) -> float | None:
     if action.do is Do.WAIT:
-        return max(0.0, _forget_after_s(view) - (now - view.state_since).total_seconds())
+        left_s = _forget_after_s(view) - (now - view.state_since).total_seconds()
+        return left_s if left_s > 0 else LONGEST_PAUSE_S
     if change.state is AttemptState.RELEASING and not view.cluster_is_own:
         return FORGET_AFTER_S
+    if change.state is AttemptState.PENDING:
+        return start_s
     if change.state is not None:
         return _FIRST_LOOK_S.get(change.state, 0.0)
     if change.lost_since is not None or view.lost_since is not None or action.do is Do.POST:
@@ -209,17 +238,29 @@ def _releasing(view: AttemptView, now: datetime) -> Action:
         return over
     if view.cluster_is_own:
         return Action(do=Do.RELEASE)
-    if view.cluster.state in _TAKEN_DOWN:
+    if view.cluster.is_absent:
         return over
     if now - view.state_since < timedelta(seconds=_forget_after_s(view)):
         return Action(do=Do.WAIT)
-    return over if view.cluster_is_gone else Action(do=Do.RELEASE)
+    if view.cluster_is_gone:
+        return over
+    is_back = not _was_given_up(view) or view.cluster.health is HealthStatus.HEALTHY
+    return Action(do=Do.RELEASE) if is_back else Action(do=Do.WAIT)
 
 
 def _forget_after_s(view: AttemptView) -> float:
     """Before another attempt, what was lost must have ended by itself where nobody sees it."""
     is_lost = view.end is not None and view.end.end_class is EndClass.LOST
-    return LOST_NODE_S + view.stop_grace_s if is_lost and view.run_state is RunState.WAITING else FORGET_AFTER_S
+    may_go_on = is_lost and (view.run_state is RunState.WAITING or _was_given_up(view))
+    return LOST_NODE_S + view.stop_grace_s if may_go_on else FORGET_AFTER_S
+
+
+def _was_given_up(view: AttemptView) -> bool:
+    """Nobody knows what became of it, and its submission may still be on its way.
+
+    So a cluster that has only just come back is not asked: it may not know of everything yet, and takes no work.
+    """
+    return view.end is not None and view.end.code is EndCode.CLUSTER_LOST
 
 
 def _nothing(view: AttemptView, now: datetime) -> None:

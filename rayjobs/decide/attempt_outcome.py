@@ -4,7 +4,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from cluster_groups.model.cluster import ClusterState
-from rayjobs.decide.attempt import COLLECT_PATIENCE_S, LATE_POST_S, Action, Change, Do, Problem, Seen
+from cluster_groups.model.health import HealthStatus
+from rayjobs.decide.attempt import COLLECT_PATIENCE_S, LATE_POST_S, Action, Change, Do, Problem, Seen, as_of, lost_at
 from rayjobs.decide.retry import Again, Backoff, Ended, decide_retry
 from rayjobs.gateway.base import RayJob, RayStatus
 from rayjobs.gateway.status import GangSight, judge_end
@@ -18,7 +19,7 @@ CONTENT_REFUSED = frozenset({400, 413, 422})
 
 def advance(view: AttemptView, action: Action, seen: Seen, now: datetime, backoff: Backoff = DEFAULT_BACKOFF) -> Change:
     """`backoff` bounds the pause before another try."""
-    change = _advance(view, action, seen, now)
+    change = _advance(as_of(view, now), action, seen, now)
     again = None if change.end is None else decide_retry(_ended(view, change.end), backoff, now)
     if again is None:
         return change
@@ -39,6 +40,8 @@ def _ended(view: AttemptView, end: End) -> Ended:
         end=end,
         tries=view.tries,
         retry=view.retry,
+        on_cluster_loss=view.on_cluster_loss,
+        is_fenced=view.lease_ttl_s is not None or view.retry_safe,
         is_stopping=view.stop_code is not None,
     )
 
@@ -93,7 +96,8 @@ def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime)
     posted = action.do is Do.POST
     if view.lost_since is None:
         return Change(lost_since=now, posted=posted)
-    if now - view.lost_since < timedelta(seconds=view.lost_timeout_s):
+    is_unknown = view.cluster is not None and view.cluster.health is HealthStatus.UNKNOWN  # policy.md §3
+    if is_unknown or now < lost_at(view, view.lost_since):
         return Change(posted=posted)
     lost = {"lost_timeout_s": view.lost_timeout_s, "since": view.lost_since.isoformat()}
     end = End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST, params=lost)
@@ -111,11 +115,18 @@ def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
     job, again = seen.job, view.lost_since is not None
     if job is None:
         return _after_unknown(view, now)
-    end = judge_end(job, stop_code=view.stop_code, time_is_up=_time_is_up(view, now), gang=_gang(view, seen))
+    end = judge_end(
+        job,
+        stop_code=view.stop_code,
+        time_is_up=_time_is_up(view, now),
+        gang=_gang(view, seen),
+        has_lease=view.lease_ttl_s is not None,
+    )
     if end is not None:
         return Change(
             state=AttemptState.COLLECTING,
             end=end,
+            ended_at=_ended_at(view, job, now),
             run_state=end.run_state,
             driver_address=job.driver_address,
             found_again=again,
@@ -129,6 +140,12 @@ def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
         placed = Change(state=AttemptState.RUNNING, run_state=RunState.RUNNING)
         return replace(placed, found_again=again, news=seen.news)
     return Change(found_again=again, news=seen.news)
+
+
+def _ended_at(view: AttemptView, job: RayJob, now: datetime) -> datetime | None:
+    """The head's word, as far as it agrees with what was seen here: its clock may differ from ours."""
+    began = view.started_at or view.posted_at or view.created_at
+    return None if job.ended_at is None else min(max(job.ended_at, began), now)
 
 
 def _driver_runs(view: AttemptView, job: RayJob, *, found_again: bool) -> Change:

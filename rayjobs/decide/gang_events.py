@@ -26,6 +26,7 @@ _PARAMS: Mapping[tuple[EndClass, EndCode], Mapping[str, type]] = {
     (EndClass.USER, EndCode.SIGNAL): {"signal": str},
     (EndClass.USER, EndCode.MIN_FAILED): {"task_group": str, "failed": int, "min_failed": int},
     (EndClass.LOST, EndCode.NODE_LOST): {},
+    (EndClass.LOST, EndCode.LEASE_LOST): {},
     (EndClass.PLACEMENT, EndCode.GANG_TIMEOUT): {"missing": int, "wanted": int, "gang_timeout_s": int},
     (EndClass.TIMEOUT, EndCode.MAX_RUNTIME): {},
     (EndClass.ENVIRONMENT, EndCode.RUNTIME_ENV_FAILED): {"message": str},

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from cluster_groups.model.demand import Demand
 from cluster_groups.model.quota import QueueSettings
 from rayjobs.decide.order import OrderKey, order_key, settings_of_queue
-from rayjobs.decide.targets import Stuck, Target, World, target_of
+from rayjobs.decide.targets import target_of
+from rayjobs.decide.world import Kind, Stuck, Target, World
 from rayjobs.model.run import End
 from rayjobs.snapshot import WaitingRun
 
@@ -66,17 +67,19 @@ class Line:
 def lines_of(runs: Iterable[WaitingRun], world: World) -> list[Line]:
     """Whoever loads many runs had better give equal ones the same `Demand`: then it is compared but once."""
     settings: dict[str, QueueSettings] = {}
-    targets: dict[tuple[str, str | None, int], Target | End] = {}
-    lines: dict[tuple[str, str | None, int, int | None, str | None], Line] = {}
+    targets: dict[tuple[str, str | None, int, Kind | None], Target | End] = {}
+    lines: dict[tuple[object, ...], Line] = {}
     demands = _Demands()
     for run in runs:
         demand = demands.same_as(run.demand)
-        key = (run.queue, run.cluster_id, demand, run.priority, run.held_on)
+        kind = None if run.cluster_group is None else world.kind_of(run)
+        cluster_id = run.cluster_id if kind is None else None  # of a group the one it was on before
+        key = (run.queue, cluster_id, demand, kind, run.priority, run.held_on)
         line = lines.get(key)
         if line is None:
             if run.queue not in settings:
                 settings[run.queue] = settings_of_queue(run, world.snapshot)
-            asked = (run.queue, run.cluster_id, demand)
+            asked = (run.queue, cluster_id, demand, kind)
             if asked not in targets:
                 targets[asked] = target_of(run, world)
             line = lines[key] = Line(queue=settings[run.queue], target=targets[asked])

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
+from cluster_groups.model.group import OnClusterLoss
 from kernel.clock import instant
 from kernel.reasons import Reason
 from rayjobs.model.job import Retry
@@ -15,6 +16,8 @@ GIVEN_BACK = frozenset({EndCode.GANG_TIMEOUT, EndCode.START_TIMEOUT})
 GANG_BACKOFF = "GANG_BACKOFF"
 RETRY_BACKOFF = "RETRY_BACKOFF"
 
+CLUSTER_LOSSES = frozenset({EndCode.CLUSTER_LOST, EndCode.HEAD_LOST, EndCode.CLUSTER_DELETED})
+"""Ends of whatever ran on one cluster: what follows the policy says (`on_cluster_loss`)."""
 _NEVER = frozenset({EndClass.COMPLETED, EndClass.STOPPED, EndClass.TIMEOUT})
 _HOPELESS = frozenset({EndCode.PACKAGE_MISSING, EndCode.TARGET_DELETED})
 """The next attempt would end the same way, whatever the class."""
@@ -41,6 +44,10 @@ class Ended:
     end: End
     tries: int
     retry: Retry
+    on_cluster_loss: OnClusterLoss | None = None
+    """None: no policy says."""
+    is_fenced: bool = False
+    """A second attempt does no harm while nobody knows of this one: it has a lease, or is `retry_safe`."""
     is_stopping: bool = False
     """Somebody asked for the run to stop, whatever the attempt ended of."""
 
@@ -62,9 +69,10 @@ def decide_retry(ended: Ended, backoff: Backoff, now: datetime) -> Again | None:
         return None
     if end.code in GIVEN_BACK:
         return _again(GANG_BACKOFF, ended, now + _pause(ended, backoff), counts=False)
-    if ended.tries + 1 >= ended.retry.max_attempts or not _may_be_tried(end, ended.retry):
+    if ended.tries + 1 >= ended.retry.max_attempts or not _may_be_tried(end, ended.retry) or not _may_move(ended):
         return None
-    pause = None if end.end_class is EndClass.LOST else now + _pause(ended, backoff)
+    is_paced = end.end_class is not EndClass.LOST and end.code is not EndCode.WINDOW_ENDED
+    pause = now + _pause(ended, backoff) if is_paced else None
     return _again(RETRY_BACKOFF, ended, pause, counts=True)
 
 
@@ -72,12 +80,24 @@ def backing_off(run: WaitingRun) -> Reason:
     """What a run that stays back waits for: as it was told when it went back."""
     known = run.condition
     if known is not None and known.code in {GANG_BACKOFF, RETRY_BACKOFF}:
-        return Reason(code=known.code, params=dict(known.params))
+        told = {} if run.free_from is None else {"not_before": instant(run.free_from)}
+        return Reason(code=known.code, params={**known.params, **told})
     until = None if run.not_before is None else instant(run.not_before)
     return Reason(code=RETRY_BACKOFF, params={"because": None, "not_before": until})
 
 
+def _may_move(ended: Ended) -> bool:
+    """What its policy says of the loss of a cluster; without one it goes back to that cluster, once it answers."""
+    code, policy = ended.end.code, ended.on_cluster_loss
+    if policy is None or code not in CLUSTER_LOSSES:
+        return True
+    is_confirmed = code is not EndCode.CLUSTER_LOST
+    return policy is OnClusterLoss.REDISPATCH and (is_confirmed or ended.is_fenced)
+
+
 def _may_be_tried(end: End, retry: Retry) -> bool:
+    if end.code is EndCode.WINDOW_ENDED:
+        return EndClass.LOST in retry.on
     if end.end_class in _NEVER or end.code in _HOPELESS:
         return False
     if end.end_class is not EndClass.USER:

@@ -3,16 +3,18 @@
 Amounts are plain figures by name (`cpu`, `memory_gib`, `gpu.<TYPE>`, `drivers`): they are compared thousands of times.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache, partial
 
 from cluster_groups.decide.node_pool import Amounts, NodePool, pool_of, sizes_of
 from cluster_groups.decide.place import Placement, node_names, place
 from cluster_groups.model.cluster import ClusterKind
 from cluster_groups.model.demand import ClusterView, Demand
 from cluster_groups.model.quota import ResourceGroup
-from kernel.resources import ANY_GPU, Resources, total
+from kernel.resources import ANY_GPU, SLACK, Resources, total
 from rayjobs.snapshot import Held, Load, WaitingRun
 
 ATTACHED_DRIVERS = 10
@@ -29,7 +31,6 @@ Need = tuple[tuple[str, float], ...]
 Free = dict[str, float]
 
 _GPU = "gpu."
-_SLACK = 1e-9
 _ONE_DRIVER = (DRIVERS, 1.0)
 
 
@@ -141,15 +142,20 @@ class ClusterRoom(Room):
         self.view = view
         self.limit = driver_limit(view)
         self.starting = load.starting
+        self.through = Counter(held.cluster_group for held in load.held if held.cluster_group is not None)
+        """How many of those that run there came through each cluster group."""
         self.sizes = sizes_of(view)
         self.is_growing = any(node not in self.sizes for held in load.held for node in held.nodes)
         """Somebody has places on nodes that are not there (yet)."""
         self._before = [self._release(held) for held in load.held]
-        free = {DRIVERS: float(self.limit - load.drivers), **view.total.flat()}
+        self._sums = view.total.flat()
+        self._gpus = [name for name in self._sums if name.startswith(_GPU)]
+        free = {DRIVERS: float(self.limit - load.drivers), **self._sums}
         for one in self._before:
             subtract(free, one.need[1:])  # drivers are counted already
         super().__init__(_smaller(free, view.available.flat() | {DRIVERS: free[DRIVERS]}), load.held)
         self._pool: NodePool | None = None
+        self._load: float | None = None
 
     @property
     def releases(self) -> list[Release]:
@@ -165,9 +171,23 @@ class ClusterRoom(Room):
     def is_starting_enough(self) -> bool:
         return self.starting >= MAX_STARTING
 
+    @property
+    def load(self) -> float:
+        """The largest of used/total over CPU, accelerators and memory, whoever uses them."""
+        if self._load is None:
+            self._load = self._loaded()
+        return self._load
+
+    @property
+    def drivers_load(self) -> float:
+        return round(1 - self.free[DRIVERS] / self.limit, 4)
+
     def take(self, grant: Grant, run: WaitingRun, now: datetime) -> None:
         super().take(grant, run, now)
         self.starting += 1
+        self._load = None
+        if run.cluster_group is not None:
+            self.through[run.cluster_group] += 1
         self.is_growing |= grant.grows
         if grant.placement is None:
             return
@@ -178,6 +198,13 @@ class ClusterRoom(Room):
     def partly(self, gang: Demand) -> Placement:
         """How much of a gang fits now."""
         return place(self.pool, gang, self.free)
+
+    def _loaded(self) -> float:
+        shares = [(there, self.free.get(name, 0)) for name, there in self._sums.items() if name not in self._gpus]
+        shares.append(
+            (sum(map(self._sums.__getitem__, self._gpus)), sum(self.free.get(name, 0) for name in self._gpus))
+        )
+        return round(max((1 - max(free, 0) / there for there, free in shares if there > 0), default=0), 4)
 
     def _fit(self, ask: Ask) -> Grant | None:
         if ask.gang is None:
@@ -226,16 +253,13 @@ def quota_ask(demand: Demand) -> Ask:
 
 def cluster_ask(demand: Demand, view: ClusterView) -> Ask:
     """Accelerators of a plain run are of one type, the first of those it accepts that has enough."""
-    if demand.bundles:
-        return Ask(gang=demand)
-    needed = demand.resources
-    rest = (_ONE_DRIVER, *need_of(Resources(cpu=needed.cpu, memory_gib=needed.memory_gib)))
-    cards = sum(needed.gpu.values())
-    if not cards:
-        return Ask(ways=(rest,))
-    named = demand.gpu_types or tuple(name for name in needed.gpu if name != ANY_GPU)
-    kinds = named or tuple(sorted(view.total.gpu)) or (ANY_GPU,)
-    return Ask(ways=tuple((*rest, (_GPU + kind, cards)) for kind in kinds))
+    return _ask(demand, _kinds(demand, view))
+
+
+def cluster_asks(demand: Demand, views: Mapping[str, ClusterView]) -> dict[str, Ask]:
+    """The same of many, one for all of them that have the same accelerators to choose from."""
+    ask = cache(partial(_ask, demand))
+    return {name: ask(_kinds(demand, view)) for name, view in views.items()}
 
 
 def fit(free: Mapping[str, float], pool: NodePool | None, ask: Ask) -> Grant | None:
@@ -248,7 +272,7 @@ def fit(free: Mapping[str, float], pool: NodePool | None, ask: Ask) -> Grant | N
 
 
 def lacking(need: Need, free: Mapping[str, float]) -> list[str]:
-    return [name for name, amount in need if amount > free.get(name, 0) + _SLACK]
+    return [name for name, amount in need if amount > free.get(name, 0) + SLACK]
 
 
 def need_of(amount: Resources) -> Need:
@@ -284,6 +308,22 @@ def driver_limit(view: ClusterView) -> int:
         return ATTACHED_DRIVERS if view.max_runs is None else view.max_runs
     by_memory = max(1, int((view.head_memory_gib - HEAD_OWN_GIB) / DRIVER_GIB))
     return by_memory if view.max_runs is None else min(by_memory, view.max_runs)
+
+
+def _ask(demand: Demand, kinds: tuple[str, ...]) -> Ask:
+    if demand.bundles:
+        return Ask(gang=demand)
+    needed = demand.resources
+    rest = (_ONE_DRIVER, *need_of(Resources(cpu=needed.cpu, memory_gib=needed.memory_gib)))
+    cards = sum(needed.gpu.values())
+    return Ask(ways=tuple((*rest, (_GPU + kind, cards)) for kind in kinds) if cards else (rest,))
+
+
+def _kinds(demand: Demand, view: ClusterView) -> tuple[str, ...]:
+    """Of accelerators, any of which will do; the best first."""
+    gpu = demand.resources.gpu
+    named = demand.gpu_types or tuple(name for name in gpu if name != ANY_GPU)
+    return named or (tuple(sorted(view.total.gpu)) or (ANY_GPU,) if gpu else ())
 
 
 def _smaller(one: Mapping[str, float], other: Mapping[str, float]) -> Free:

@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ class RayJob:
     exit_code: int | None = None
     driver_address: str | None = None
     """HTTP address of the node agent beside the driver; known from RUNNING on."""
+    ended_at: datetime | None = None
+    """By the clock of the head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ exists"; a GET of a package pins it for 600 s; an agent serves the session's log
 import asyncio
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -132,4 +133,13 @@ def _ray_job(body: Mapping[str, Any]) -> RayJob:
         error_type=body.get("error_type"),
         exit_code=body.get("driver_exit_code"),
         driver_address=agent_address(body.get("driver_agent_http_address")),
+        ended_at=_instant(body.get("end_time")),
     )
+
+
+def _instant(milliseconds: int | None) -> datetime | None:
+    """A head's record may hold anything: what is no time is none."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None

@@ -7,6 +7,7 @@ from rayjobs.model.run import End, EndClass, EndCode
 from rayjobs.runner.spec import (
     EXIT_GANG_TIMEOUT,
     EXIT_GUARD_LOST,
+    EXIT_LEASE_LOST,
     EXIT_MAX_RUNTIME,
     EXIT_RUNNER_FAILED,
     EXIT_TASK_LOST,
@@ -34,11 +35,19 @@ class GangSight:
     was_placed: bool
 
 
-def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool, gang: GangSight | None = None) -> End | None:
+def judge_end(
+    job: RayJob,
+    *,
+    stop_code: EndCode | None,
+    time_is_up: bool,
+    gang: GangSight | None = None,
+    has_lease: bool = False,
+) -> End | None:
     """None while it is not over.
 
     `stop_code` says what a STOPPED is due to, when Muster asked for the stop. `time_is_up` tells the runner's own
-    exit code for "ran longer than `max_runtime_s`" from a user's program that happens to exit with the same number.
+    exit code for "ran longer than `max_runtime_s`" from a user's program that happens to exit with the same number;
+    `has_lease` does so for "might not go on".
     """
     if job.status in {RayStatus.PENDING, RayStatus.RUNNING}:
         return None
@@ -53,13 +62,13 @@ def judge_end(job: RayJob, *, stop_code: EndCode | None, time_is_up: bool, gang:
     if known is not None:
         return End(end_class=known[0], code=known[1], params={"message": (job.message or "")[-MAX_MESSAGE:]})
     if gang is not None and stop_code is None:
-        said = _judge_gang(job, gang, time_is_up=time_is_up)
+        said = _judge_gang(job, gang, time_is_up=time_is_up, has_lease=has_lease)
         if said is not None:
             return said
-    return _judge_exit(job, stop_code, time_is_up=time_is_up)
+    return _judge_exit(job, stop_code, time_is_up=time_is_up, has_lease=has_lease)
 
 
-def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool) -> End | None:
+def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool, has_lease: bool) -> End | None:
     """By the runner's verdict where it goes with its exit code; without one by that code, less what it cannot mean.
 
     The user's code could write a verdict, and a task may exit with any number, so neither alone is believed.
@@ -67,7 +76,7 @@ def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool) -> End | None
     code, verdict = job.exit_code, gang.verdict
     possible = {
         EndClass.USER: True,
-        EndClass.LOST: code == EXIT_TASK_LOST,
+        EndClass.LOST: code == EXIT_TASK_LOST or (has_lease and code == EXIT_LEASE_LOST),
         EndClass.PLACEMENT: code == EXIT_GANG_TIMEOUT and not gang.was_placed,
         EndClass.TIMEOUT: code == EXIT_MAX_RUNTIME and time_is_up,
         EndClass.ENVIRONMENT: code == EXIT_RUNNER_FAILED,
@@ -84,7 +93,7 @@ def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool) -> End | None
     return None
 
 
-def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool) -> End:
+def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool, has_lease: bool) -> End:
     code = job.exit_code
     if code is None:
         message = (job.message or "")[-MAX_MESSAGE:]
@@ -93,6 +102,8 @@ def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool) -> 
         return End(end_class=EndClass.STOPPED, code=stop_code, exit_code=code)
     if code == EXIT_MAX_RUNTIME and time_is_up:
         return End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_RUNTIME, exit_code=code)
+    if code == EXIT_LEASE_LOST and has_lease:
+        return End(end_class=EndClass.LOST, code=EndCode.LEASE_LOST, exit_code=code)
     if code in {EXIT_GUARD_LOST, EXIT_RUNNER_FAILED}:
         message = (job.message or "")[-MAX_MESSAGE:]
         return End(end_class=EndClass.PLATFORM, code=EndCode.RUNNER_FAILED, exit_code=code, params={"message": message})

@@ -15,7 +15,7 @@ DEFAULT_PRIORITY = 5
 MAIN_GROUP = "main"
 """The one group that a plain job is shown as having (R2)."""
 FIRST_TASK_GROUP = "TaskG1"
-"""What a task group is called that nobody named (R26)."""
+"""What the only task group is called if nobody named it (R26)."""
 TAG_KEY = re.compile(r"\w[\w./-]{0,62}")
 
 
@@ -51,7 +51,8 @@ class Requirements:
 class TaskGroup:
     """`count` identical tasks, each on one node, `entrypoint` in bash. None of the thresholds: R29 and R30."""
 
-    name: str = FIRST_TASK_GROUP
+    name: str = ""
+    """Empty only as it comes in: see `job_check.with_defaults`."""
     count: int
     cpu: float = 1
     memory_gib: float = 1

@@ -39,7 +39,7 @@ def run_columns(view: AttemptView, change: Change, now: datetime) -> dict[str, A
     if change.run_state is not None:
         columns["state"] = move(RUN_TRANSITIONS, view.run_state, change.run_state)
     if change.end is not None:
-        columns |= {"end": run_store.end_to_json(change.end), "ended_at": now, "condition": None}
+        columns |= {"end": run_store.end_to_json(change.end), "ended_at": change.ended_at or now, "condition": None}
     elif change.lost_since is not None:
         params = {"cluster": view.cluster_name}
         columns["condition"] = _condition("CLUSTER_LOST", params, now)
@@ -52,7 +52,7 @@ def usage_columns(view: AttemptView, change: Change, now: datetime) -> dict[str,
     """A cluster of the run's own is charged until it is gone, all else while an attempt holds it."""
     columns: dict[str, Any] = {"in_vain": True} if change.again is not None else {}
     if not view.cluster_is_own:
-        ended_at = now if change.end is not None else None
+        ended_at = (change.ended_at or now) if change.end is not None else None
         return columns | _given(began_at=_allocated_at(view, change, now), ended_at=ended_at)
     came_up = view.state is AttemptState.CLUSTER and change.state is AttemptState.POSTING
     ended = change.state is AttemptState.ENDED

@@ -11,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Endpoint
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
-from kernel.db import guarded_update
+from kernel.db import update_last
 from kernel.errors import Unavailable
 from kernel.events import record
-from kernel.loop import Hints, Reconciler, Superseded
-from rayjobs import attempt_store, task_store
+from kernel.loop import Hints, Reconciler
+from rayjobs import task_store
 from rayjobs.attempt_logs import NODE_GONE, AttemptLogs, Place
+from rayjobs.attempt_store import AttemptStore
 from rayjobs.decide.attempt import (
     COLLECT_PATIENCE_S,
     Action,
@@ -38,9 +39,9 @@ from rayjobs.reconcile.gang import read_news, store_news
 from rayjobs.reconcile.logs import GROWING
 from rayjobs.run_service import ATTEMPT_LOOP, LOG_LOOP, RUN_NEWS
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
+from rayjobs.start_times import StartTimes
 from rayjobs.submission import PackageGone, Packages, prepare
-from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
-from rayjobs.usage_rows import write_usage
+from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow, UsageRow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +74,12 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         self._backoff = backoff
         self._gateway = gateway
         self._fleet = fleet
+        self._store = AttemptStore(fleet)
+        self._start_times = StartTimes()
         self._packages = packages
         self._logs = logs
         self._hints = hints
+        self._watches_since: datetime | None = None
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
         return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED)))
@@ -84,17 +88,22 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         return (await self.load_many(session, [key])).get(key)
 
     async def load_many(self, session: AsyncSession, keys: Sequence[str]) -> Mapping[str, AttemptSnapshot]:
-        return await attempt_store.load(session, keys, self._fleet.view)
+        return await self._store.load(session, keys)
 
     def decide(self, snapshot: AttemptSnapshot, now: datetime) -> AttemptPlan | None:
-        action = decide_attempt(snapshot.view, now)
+        self._watches_since = self._watches_since or now
+        view = replace(snapshot.view, watched_since=self._watches_since)
+        action = decide_attempt(view, now)
         if action is None:
             return None
-        return AttemptPlan(snapshot=snapshot, action=action, now=now)
+        return AttemptPlan(snapshot=replace(snapshot, view=view), action=action, now=now)
 
     async def act(self, plan: AttemptPlan) -> Change:
         seen = await self._carry_out(plan)
         change = advance(plan.view, plan.action, seen, plan.now, self._backoff)
+        is_pending = plan.view.state is AttemptState.PENDING and seen.job is not None
+        if is_pending and not plan.view.cluster_is_own:  # no other driver will ever start there
+            self._start_times.note(plan.view.cluster_id, has_started=change.state is not None)
         if why := failed_submit(plan.action, seen, change):
             self._fleet.submits.note(plan.view.cluster_id, plan.view.id, why)
         if change.close_log is not None or _nothing_was_written(change):
@@ -110,10 +119,10 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         columns = attempt_columns(view, outcome, now)
         if outcome.news is not None:
             columns |= await store_news(session, view, outcome.news, now)
-        if not await guarded_update(session, AttemptRow, view.id, view.version, **columns):
-            raise Superseded
-        await self._apply_to_run(session, view, outcome, now)
-        await write_usage(session, view.id, **usage_columns(view, outcome, now))
+        update_last(session, AttemptRow, view.id, view.version, **columns)
+        self._apply_to_run(session, view, outcome, now)
+        if usage := usage_columns(view, outcome, now):
+            update_last(session, UsageRow, view.id, None, **usage)
         if outcome.end is not None and view.is_gang:
             await task_store.settle(session, view.id, now)
         if outcome.delete_cluster:
@@ -121,7 +130,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         self._hint(session, view, outcome)
 
     def again_s(self, plan: AttemptPlan, outcome: Change) -> float | None:
-        return pause_s(plan.view, plan.action, outcome, plan.now)
+        return pause_s(plan.view, plan.action, outcome, plan.now, self._start_times.of(plan.view.cluster_id))
 
     async def _carry_out(self, plan: AttemptPlan) -> Seen:
         view, do = plan.view, plan.action.do
@@ -202,7 +211,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         text = message.encode() + b"\n" if message and view.driver_address is None else b""
         await self._logs.close(view.id, text=text, note=change.close_log)
 
-    async def _apply_to_run(self, session: AsyncSession, view: AttemptView, change: Change, now: datetime) -> None:
+    def _apply_to_run(self, session: AsyncSession, view: AttemptView, change: Change, now: datetime) -> None:
         columns = run_columns(view, change, now)
         if change.again is not None:
             reason = change.again.reason
@@ -216,14 +225,15 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             record(session, view.run_id, "CLUSTER_FOUND", at=now, attempt=view.id)
         if change.state is not None:
             record(session, view.run_id, f"ATTEMPT_{change.state}", at=now, attempt=view.id)
-        if columns and not await guarded_update(session, RunRow, view.run_id, view.run_version, **columns):
-            raise Superseded
+        if columns:
+            update_last(session, RunRow, view.run_id, view.run_version, **columns)
 
     def _hint(self, session: AsyncSession, view: AttemptView, change: Change) -> None:
         if change.state in GROWING or change.found_again:
             self._hints.send(session, LOG_LOOP, view.id)
-        tries_again = change.state is AttemptState.ENDED and view.run_state is RunState.WAITING
-        if change.end is not None or change.state in {AttemptState.PLACING, AttemptState.RUNNING} or tries_again:
+        was_waited_for = view.run_state is RunState.WAITING or view.lost_since is not None
+        frees = change.state is AttemptState.ENDED and was_waited_for
+        if change.end is not None or change.state in {AttemptState.PLACING, AttemptState.RUNNING} or frees:
             self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
         self._hints.send(session, RUN_NEWS, view.run_id)
 

@@ -1,6 +1,6 @@
 """The loop that copies the logs of running attempts while they grow; an ended attempt collects the rest itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -44,6 +44,9 @@ class LogReconciler(Reconciler[Growing, Growing, Gathered]):
         return list(await session.scalars(select(AttemptRow.id).where(IS_NOT_ENDED, AttemptRow.state.in_(GROWING))))
 
     async def load(self, session: AsyncSession, key: str) -> Growing | None:
+        return (await self.load_many(session, [key])).get(key)
+
+    async def load_many(self, session: AsyncSession, keys: Sequence[str]) -> Mapping[str, Growing]:
         columns = (AttemptRow.id, AttemptRow.cluster_id, AttemptRow.driver_address, RunRow.task_groups)
         growing = (
             AttemptRow.state.in_(GROWING),
@@ -51,16 +54,18 @@ class LogReconciler(Reconciler[Growing, Growing, Gathered]):
             AttemptRow.lost_since.is_(None),
         )
         statement = select(*columns).join(RunRow, RunRow.id == AttemptRow.run_id)
-        row = (await session.execute(statement.where(AttemptRow.id == key, *growing))).one_or_none()
-        if row is None:
-            return None
-        cluster = await self._fleet.view(session, row.cluster_id) if row.task_groups else None
-        return Growing(
-            attempt_id=row.id,
-            cluster_id=row.cluster_id,
-            agent_address=row.driver_address,
-            nodes=cluster.nodes if cluster else None,
-        )
+        rows = (await session.execute(statement.where(AttemptRow.id.in_(keys), *growing))).all()
+        views = await self._fleet.views(session, {row.cluster_id for row in rows if row.task_groups})
+        nodes = {view.id: view.nodes for view in views}
+        return {
+            row.id: Growing(
+                attempt_id=row.id,
+                cluster_id=row.cluster_id,
+                agent_address=row.driver_address,
+                nodes=nodes.get(row.cluster_id) if row.task_groups else None,
+            )
+            for row in rows
+        }
 
     def decide(self, snapshot: Growing, now: datetime) -> Growing:
         del now

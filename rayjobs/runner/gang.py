@@ -9,21 +9,23 @@ import asyncio
 import logging
 import os
 import signal
-import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.placement_group import remove_placement_group
 
+from .clock import now_s
 from .completion import Completion, TaskEnd
 from .environment import actors_job_config, ray_variables, set_up_bound_s
 from .events import EventLog
 from .guard import Ended
+from .lease import PASS_ON_S, Lease
 from .placement import Gang, NotAllocated, Seat, allocate
 from .spec import EXIT_GUARD_LOST, RunnerSpec
 from .task_actor import Order
-from .verdict import Verdict, max_runtime, runner_failed, stopped
+from .verdict import Verdict, lease_lost, max_runtime, runner_failed, stopped
 
 _ASK_AGAIN_S = 1
 _LOSS_NOTICED_S = 60
@@ -32,14 +34,17 @@ _RAY_WAITS_S = 8
 """Beyond the grace; a little later Ray kills the runner that it told to stop (rayjobs/dispatch.py)."""
 
 
-def run_gang(spec: RunnerSpec, home: str, folder: str) -> int:
+def run_gang(spec: RunnerSpec, home: str, folder: str, lease: Lease | None) -> int:
     """The runner's exit code."""
     log = EventLog(os.path.join(folder, "events.jsonl"))
     inherited = dict(os.environ)
+    if lease is not None:
+        lease.keep()
     try:
         os.environ.update(actors_job_config(inherited))
         ray.init(address=inherited["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
-        verdict = asyncio.run(_drive(spec, log, ray_variables(inherited, home), set_up_bound_s(inherited)))
+        variables, up_within_s = ray_variables(inherited, home), set_up_bound_s(inherited)
+        verdict = asyncio.run(_drive(spec, log, lease, variables, up_within_s))
     except Exception as error:  # noqa: BLE001 - whatever it is, Muster is told
         verdict = runner_failed(f"{type(error).__name__}: {error}")
     log.write("verdict", **verdict._asdict())
@@ -62,34 +67,48 @@ class _Outcome(NamedTuple):
         return TaskEnd(self.seat.group, self.seat.task, code, killer)
 
 
-async def _drive(spec: RunnerSpec, log: EventLog, variables: dict[str, str], up_within_s: float) -> Verdict:
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    stop = asyncio.ensure_future(asked.wait())
+async def _drive(
+    spec: RunnerSpec, log: EventLog, lease: Lease | None, variables: dict[str, str], up_within_s: float
+) -> Verdict:
+    stop = asyncio.ensure_future(_told_to_stop(lease))
     log.write("gang_waiting", wanted=sum(group.tasks for group in spec.groups))
     allocating = asyncio.ensure_future(allocate(spec, up_within_s))
     await asyncio.wait({allocating, stop}, return_when=asyncio.FIRST_COMPLETED)
     if stop.done():
         allocating.cancel()
         await asyncio.wait({allocating})
-        return stopped()
+        return stop.result()
     try:
         gang = allocating.result()
     except NotAllocated as refused:
         return refused.verdict
     _say(f"all {len(gang.seats)} tasks have their places")
-    verdict = await _Tasks(spec, log, stop).run(gang, variables)
+    verdict = await _Tasks(spec, log, lease, stop).run(gang, variables)
     remove_placement_group(gang.placed)
     return verdict
+
+
+async def _told_to_stop(lease: Lease | None) -> Verdict:
+    """Why: somebody asked for it, or the lease is over."""
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    look_s = None if lease is None else _ASK_AGAIN_S
+    while not asked.is_set():
+        if lease is not None and lease.is_over:
+            return lease_lost()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asked.wait(), look_s)
+    return stopped()
 
 
 class _Tasks:
     """From allocation until no task has a process left."""
 
-    def __init__(self, spec: RunnerSpec, log: EventLog, stop: asyncio.Future[Any]) -> None:
+    def __init__(self, spec: RunnerSpec, log: EventLog, lease: Lease | None, stop: asyncio.Future[Verdict]) -> None:
         self._spec = spec
         self._log = log
+        self._lease = lease
         self._stop = stop
         self._completion = Completion(spec.groups)
         self._running: dict[asyncio.Future[_Outcome], Seat] = {}
@@ -99,13 +118,13 @@ class _Tasks:
     async def run(self, gang: Gang, variables: dict[str, str]) -> Verdict:
         self._note_places(gang)
         if self._spec.max_runtime_s is not None:
-            self._time_is_up_at = time.monotonic() + self._spec.max_runtime_s
+            self._time_is_up_at = now_s() + self._spec.max_runtime_s
         for seat, order in zip(gang.seats, self._orders(gang, variables)):  # noqa: B905 - `strict` is 3.10's
             self._running[asyncio.ensure_future(self._run_task(seat, order))] = seat
         verdict = None
         while verdict is None:
             outcomes = await self._next_outcomes(None)
-            verdict = stopped() if self._stop.done() else self._judge(outcomes)
+            verdict = self._stop.result() if self._stop.done() else self._judge(outcomes)
         return await self._end_rest(verdict)
 
     def _note_places(self, gang: Gang) -> None:
@@ -123,9 +142,23 @@ class _Tasks:
         ]
 
     async def _run_task(self, seat: Seat, order: Order) -> _Outcome:
-        outcome = await self._outcome(seat, order)
+        holding = asyncio.ensure_future(self._pass_on_lease(seat))
+        try:
+            outcome = await self._outcome(seat, order)
+        finally:
+            holding.cancel()
         self._note_end(outcome)
         return outcome
+
+    async def _pass_on_lease(self, seat: Seat) -> None:
+        """To the task's guard, by the clock of its own node: so words that come late promise no more than was true."""
+        if self._lease is None:
+            return
+        with suppress(RayError):  # then the task is lost, and its own coroutine says so
+            ahead_s = await _answer(seat.actor.hold, None) - now_s()
+            while True:
+                ahead_s = await _answer(seat.actor.hold, self._lease.until + ahead_s) - now_s()
+                await asyncio.sleep(PASS_ON_S)
 
     async def _outcome(self, seat: Seat, order: Order) -> _Outcome:
         try:
@@ -143,7 +176,8 @@ class _Tasks:
             return _Outcome(seat, "lost", trouble=trouble)
         if ended.reason == "NODE_ENDED" and not self._is_ending:
             return _Outcome(seat, "lost")
-        was_stopped = ended.reason == "MAX_RUNTIME" or (self._is_ending and ended.reason != "EXITED")
+        is_late = ended.reason in {"MAX_RUNTIME", "LEASE_EXPIRED"}
+        was_stopped = is_late or (self._is_ending and ended.reason != "EXITED")
         return _Outcome(seat, "stopped" if was_stopped else "exited", ended)
 
     async def _next_outcomes(self, timeout_s: float | None) -> list[_Outcome]:
@@ -156,12 +190,15 @@ class _Tasks:
         return [one.result() for one in ended]
 
     def _judge(self, outcomes: list[_Outcome]) -> Verdict | None:
-        if any(one.ended and one.ended.reason == "MAX_RUNTIME" for one in outcomes):
+        reasons = {one.ended.reason for one in outcomes if one.ended}
+        if "LEASE_EXPIRED" in reasons:
+            return lease_lost()
+        if "MAX_RUNTIME" in reasons:
             return max_runtime()
         trouble = next((one.trouble for one in outcomes if one.trouble), None)
         verdict = trouble or self._completion.take([one.end for one in outcomes])
         # The first guard whose time is up may take down a task whose own guard has a moment to go.
-        is_late = verdict is not None and verdict.end_class == "user" and time.monotonic() >= self._time_is_up_at
+        is_late = verdict is not None and verdict.end_class == "user" and now_s() >= self._time_is_up_at
         return max_runtime() if is_late else verdict
 
     async def _end_rest(self, verdict: Verdict) -> Verdict:
@@ -169,9 +206,9 @@ class _Tasks:
         self._is_ending = True
         stops = [asyncio.ensure_future(_ask_to_stop(seat)) for seat in self._running.values()]
         give_up_at = self._give_up_at()
-        while self._running and time.monotonic() < give_up_at:
+        while self._running and now_s() < give_up_at:
             was_told = self._stop.done()
-            for outcome in await self._next_outcomes(give_up_at - time.monotonic()):
+            for outcome in await self._next_outcomes(give_up_at - now_s()):
                 if outcome.how == "lost" and not outcome.trouble and verdict is self._completion.verdict:
                     verdict = self._completion.take_loss(outcome.end) or verdict
             if self._stop.done() and not was_told:
@@ -186,7 +223,7 @@ class _Tasks:
 
     def _give_up_at(self) -> float:
         slack_s = _RAY_WAITS_S if self._stop.done() else _LOSS_NOTICED_S
-        return time.monotonic() + self._spec.stop_grace_s + slack_s
+        return now_s() + self._spec.stop_grace_s + slack_s
 
     def _note_end(self, outcome: _Outcome) -> None:
         group, task, code, killer = outcome.end

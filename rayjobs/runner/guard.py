@@ -10,18 +10,23 @@ import json
 import os
 import select
 import signal
-import time
 from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
+from .clock import now_s
 from .events import EventLog
 from .processes import adopt_orphans, die_with_parent, freeze, send, set_name, signal_pipe
-from .spec import EXIT_MAX_RUNTIME
+from .spec import EXIT_LEASE_LOST, EXIT_MAX_RUNTIME
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_STOP = b"s"
+_STOP = b"stop"
 _KILL_AGAIN_S = 0.1
 _LONGEST_SLEEP_S = 3600.0  # poll() takes at most 24 days
+_LONGEST_SLEEP_UNDER_LEASE_S = 1.0  # poll()'s own clock stands still while the machine sleeps
+_LONGEST_GRACE_AFTER_LEASE_S = 60.0
+"""Muster starts the next attempt 90 s after the lease's end."""
+_NEVER = float("inf")
+_EXIT_CODES = {"MAX_RUNTIME": EXIT_MAX_RUNTIME, "LEASE_EXPIRED": EXIT_LEASE_LOST}
 _NOT_STARTED = 127
 
 
@@ -31,10 +36,12 @@ class Task(NamedTuple):
     stop_grace_s: float
     max_runtime_s: float | None
     log: EventLog
+    lease_until: float | None = None
+    """By this machine's clock; None: it has no lease. The parent tells of renewals."""
 
 
 class Ended(NamedTuple):
-    """How bash ended, and why the task did: EXITED, STOPPED, MAX_RUNTIME, PARENT_LOST or NODE_ENDED.
+    """How bash ended, and why the task did: EXITED, STOPPED, MAX_RUNTIME, LEASE_EXPIRED, PARENT_LOST or NODE_ENDED.
 
     NODE_ENDED: the guard was sent a signal. Its parent asks by its pipe, and Ray does not know it: who signals it ends
     whatever is on this node.
@@ -47,7 +54,7 @@ class Ended(NamedTuple):
     @property
     def exit_code(self) -> int:
         """Of a runner whose only task this is."""
-        return EXIT_MAX_RUNTIME if self.reason == "MAX_RUNTIME" else self.task_code
+        return _EXIT_CODES.get(self.reason, self.task_code)
 
 
 class Guard:
@@ -65,10 +72,11 @@ class Guard:
         return int(started) if line_end else None
 
     def stop(self) -> None:
-        try:
-            os.write(self._control_fd, _STOP)
-        except BrokenPipeError:  # it is over already
-            return
+        self._tell(_STOP)
+
+    def hold(self, until: float) -> None:
+        """The lease lasts until then by this machine's clock; in the past: it is over."""
+        self._tell(b"%f" % until)
 
     def wait(self, signals_fd: int | None = None) -> Ended | None:
         """The end when no process is left; None when the guard itself was lost. A signal asks for a stop."""
@@ -87,6 +95,12 @@ class Guard:
                     return None
                 self._report += news
         return Ended(*json.loads(self._report.split(b"\n")[1]))
+
+    def _tell(self, word: bytes) -> None:
+        try:
+            os.write(self._control_fd, word + b"\n")
+        except BrokenPipeError:  # it is over already
+            return
 
 
 def start_guard(task: Task) -> Guard:
@@ -119,13 +133,20 @@ def _be_guard(task: Task, parent_fd: int, result_fd: int) -> None:
     set_name(b"muster-guard")
     adopt_orphans()
     signals_fd = signal_pipe(signal.SIGCHLD, *_STOP_SIGNALS)
+    if task.lease_until is not None and now_s() >= task.lease_until:  # we slept
+        _report(result_fd, 0, Ended(0, None, "LEASE_EXPIRED"))
+        return
     bash = _start_bash(task)
     _let_go()
-    os.write(result_fd, b"%d\n" % bash)
+    _report(result_fd, bash)
     task.log.write("task_started", pid=bash)
-    ended = _Watch(task, bash, parent_fd, signals_fd).until_nobody_is_left()
+    _report(result_fd, _Watch(task, bash, parent_fd, signals_fd).until_nobody_is_left())
+
+
+def _report(result_fd: int, *lines: object) -> None:
+    """The pid of bash, then the end."""
     try:
-        os.write(result_fd, json.dumps(ended).encode() + b"\n")
+        os.write(result_fd, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     except BrokenPipeError:  # the parent is gone; events.jsonl has the code
         return
 
@@ -191,32 +212,44 @@ class _Watch:
         self._poller.register(signals_fd, select.POLLIN)
         self._deadlines: dict[str, float] = {}  # by the reason they give
         if task.max_runtime_s is not None:
-            self._deadlines["MAX_RUNTIME"] = time.monotonic() + task.max_runtime_s
+            self._deadlines["MAX_RUNTIME"] = now_s() + task.max_runtime_s
+        if task.lease_until is not None:
+            self._deadlines["LEASE_EXPIRED"] = task.lease_until
+        self._unread = b""
         self._code: int | None = None
         self._killer: int | None = None
         self._reason = ""
-        self._kill_at = 0.0
+        self._grace_until = _NEVER
+        self._killed_at = -_NEVER
 
     def until_nobody_is_left(self) -> Ended:
         asked = ""
         while self._reap():
-            now = time.monotonic()
-            # Who ends a whole node signals bash too: of what is seen at once, the wish to end was first.
-            reason = asked or ("EXITED" if self._code is not None else self._expired(now))
-            if reason and not self._reason:
-                self._reason = reason
-                self._kill_at = now + self._task.stop_grace_s
-                self._task.log.write("stopping", reason=reason)
-                everybody = freeze(os.getpid())
-                send(signal.SIGTERM, everybody)
-                send(signal.SIGCONT, everybody)
-            elif self._reason and now >= self._kill_at:
-                self._kill_at = now + _KILL_AGAIN_S
+            now = now_s()
+            if not self._reason and (reason := self._why(asked, now)):
+                self._begin_to_end(reason, now)
+            elif self._reason and now >= self._kill_at():
+                self._killed_at = now
                 send(signal.SIGKILL, freeze(os.getpid()))
             asked = self._wait(now) or asked
-        ended = Ended(self._code or 0, self._killer, self._reason or asked or "EXITED")
+        ended = Ended(self._code or 0, self._killer, self._reason or self._why(asked, now_s()))
         self._task.log.write("verdict", exit_code=ended.exit_code, reason=ended.reason)
         return ended
+
+    def _begin_to_end(self, reason: str, now: float) -> None:
+        self._reason = reason
+        self._grace_until = now + self._task.stop_grace_s
+        self._task.log.write("stopping", reason=reason)
+        everybody = freeze(os.getpid())
+        if now < self._kill_at():  # else we slept, and another attempt may be under way: nobody gets to act once more
+            send(signal.SIGTERM, everybody)
+            send(signal.SIGCONT, everybody)
+
+    def _kill_at(self) -> float:
+        """After the grace; if the lease runs out meanwhile, soon enough for whoever relies on that."""
+        grace_s = min(self._task.stop_grace_s, _LONGEST_GRACE_AFTER_LEASE_S)
+        due = min(self._grace_until, self._deadlines.get("LEASE_EXPIRED", _NEVER) + grace_s)
+        return max(due, self._killed_at + _KILL_AGAIN_S)
 
     def _reap(self) -> bool:
         """Collect the dead; False when no child is left, and so no descendant."""
@@ -235,21 +268,39 @@ class _Watch:
         self._code = 128 + self._killer if self._killer else os.WEXITSTATUS(status)
         self._task.log.write("task_ended", pid=self._bash, exit_code=self._code, signal=self._killer)
 
+    def _why(self, asked: str, now: float) -> str:
+        """The reason to end, if there is one; of what is seen at once, what came first.
+
+        Who ends a whole node signals bash too. Any other wish reaches it through us alone: then it ended by itself.
+        """
+        if self._code is not None and asked != "NODE_ENDED":
+            return "EXITED"
+        return asked or self._expired(now)
+
     def _expired(self, now: float) -> str:
         return next((reason for reason, at in self._deadlines.items() if now >= at), "")
 
     def _wait(self, now: float) -> str:
         """Sleep until something happens or is due; why the parent or a signal wants an end, if so."""
-        due = [self._kill_at] if self._reason else self._deadlines.values()
-        sleep_s = min(max(0.0, min(due, default=now + _LONGEST_SLEEP_S) - now), _LONGEST_SLEEP_S)
+        due = self._kill_at() if self._reason else min(self._deadlines.values(), default=_NEVER)
+        longest_s = _LONGEST_SLEEP_UNDER_LEASE_S if "LEASE_EXPIRED" in self._deadlines else _LONGEST_SLEEP_S
+        sleep_s = min(max(0.0, due - now), longest_s)
         asked = ""
         for fd, _ in self._poller.poll(sleep_s * 1000 + 1):
             news = os.read(fd, select.PIPE_BUF)
             if fd == self._signals_fd:
                 asked = asked or ("NODE_ENDED" if set(news) & set(_STOP_SIGNALS) else "")
             elif news:
-                asked = "STOPPED"
+                asked = self._hear(news) or asked
             else:
                 self._poller.unregister(fd)
                 asked = asked or "PARENT_LOST"
         return asked
+
+    def _hear(self, news: bytes) -> str:
+        """The parent's words, a line each: to stop, or until when the lease lasts."""
+        *words, self._unread = (self._unread + news).split(b"\n")
+        for word in words:
+            if word != _STOP:
+                self._deadlines["LEASE_EXPIRED"] = float(word)
+        return "STOPPED" if _STOP in words else ""

@@ -13,8 +13,10 @@ from typing import NoReturn
 from .environment import bootstrap_text, node_ip, process_environment, task_variables
 from .events import EventLog
 from .guard import Task, start_guard
+from .lease import Lease
 from .processes import MARK, signal_pipe, sweep
 from .spec import EXIT_GUARD_LOST, EXIT_RUNNER_FAILED, RunnerSpec, unpack
+from .verdict import lease_lost
 
 
 def main(home: str) -> NoReturn:
@@ -29,19 +31,30 @@ def main(home: str) -> NoReturn:
 
 def _run(spec: RunnerSpec, home: str) -> int:
     folder = _folder(spec.submission_id)
-    return _run_gang(spec, home, folder) if spec.groups else _run_plain(spec, home, folder)
+    lease = Lease(spec.lease) if spec.lease else None
+    if lease is not None and not lease.take():
+        return _not_begun(folder)
+    return (_run_gang if spec.groups else _run_plain)(spec, home, folder, lease)
 
 
-def _run_gang(spec: RunnerSpec, home: str, folder: str) -> int:
+def _not_begun(folder: str) -> int:
+    verdict = lease_lost()
+    EventLog(os.path.join(folder, "events.jsonl")).write("verdict", **verdict._asdict())
+    words = "muster: Muster does not let this attempt run, or cannot be reached; nothing was started"
+    print(words, file=sys.stderr, flush=True)
+    return verdict.exit_code
+
+
+def _run_gang(spec: RunnerSpec, home: str, folder: str, lease: Lease | None) -> int:
     import site  # noqa: PLC0415 - the entrypoint left it out; it adds where Ray is, and nothing of the user's
 
     site.main()
     from .gang import run_gang  # noqa: PLC0415
 
-    return run_gang(spec, home, folder)
+    return run_gang(spec, home, folder, lease)
 
 
-def _run_plain(spec: RunnerSpec, home: str, folder: str) -> int:
+def _run_plain(spec: RunnerSpec, home: str, folder: str, lease: Lease | None) -> int:
     signals_fd = signal_pipe(signal.SIGTERM, signal.SIGINT)
     bootstrap = os.path.join(folder, "pai_bootstrap.sh")
     ip = node_ip()
@@ -57,8 +70,11 @@ def _run_plain(spec: RunnerSpec, home: str, folder: str) -> int:
             stop_grace_s=spec.stop_grace_s,
             max_runtime_s=spec.max_runtime_s,
             log=log,
+            lease_until=lease.until if lease else None,
         )
     )
+    if lease is not None:  # only now: whoever forks has no threads
+        lease.keep(guard.hold)
     ended = guard.wait(signals_fd)
     if ended is not None:
         return ended.exit_code

@@ -26,6 +26,7 @@ class Launch(NamedTuple):
     events: str
     stop_grace_s: float
     max_runtime_s: float | None
+    lease_until: float | None = None
 
 
 def spawn_guard(order: Launch, environment: Mapping[str, str], output: str, home: str) -> Guard:
@@ -58,6 +59,7 @@ def launch(order: str, parent_fd: str, result_fd: str) -> NoReturn:
         stop_grace_s=launched.stop_grace_s,
         max_runtime_s=launched.max_runtime_s,
         log=EventLog(launched.events),
+        lease_until=launched.lease_until,
     )
     for fd in (parent_fd, result_fd):
         os.set_inheritable(int(fd), False)  # noqa: FBT003 - bash shall not hold our pipes

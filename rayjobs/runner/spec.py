@@ -15,6 +15,7 @@ EXIT_GUARD_LOST = 231
 EXIT_RUNNER_FAILED = 232
 EXIT_GANG_TIMEOUT = 233
 EXIT_TASK_LOST = 234
+EXIT_LEASE_LOST = 235
 """Codes of our own, where programs seldom end; events.jsonl tells for certain."""
 
 OWN_ENV_VARS = ("RAY_JOB_STOP_WAIT_TIME_S",)
@@ -43,6 +44,14 @@ class GroupSpec(NamedTuple):
     min_failed: int | None = None
 
 
+class LeaseTerms(NamedTuple):
+    """Where a lease is asked for. The claim is no secret: it serves once, whoever asks first (docs/decisions/0009)."""
+
+    url: str
+    claim: str
+    take_within_s: float = 120
+
+
 class RunnerSpec(NamedTuple):
     """Either `command`, of a plain job, or `groups`."""
 
@@ -56,6 +65,8 @@ class RunnerSpec(NamedTuple):
     stop_grace_s: float = 10
     max_runtime_s: float | None = None
     previous_cluster: str | None = None
+    lease: LeaseTerms | None = None
+    """None: the job depends on nobody's word, and goes on whatever happens to Muster."""
 
 
 def pack(spec: RunnerSpec) -> str:
@@ -68,4 +79,5 @@ def pack(spec: RunnerSpec) -> str:
 def unpack(packed: str) -> RunnerSpec:
     fields = json.loads(zlib.decompress(base64.urlsafe_b64decode(packed)))
     groups = tuple(GroupSpec(*group) for group in fields.pop("groups"))
-    return RunnerSpec(groups=groups, **fields)
+    lease = fields.pop("lease")
+    return RunnerSpec(groups=groups, lease=LeaseTerms(*lease) if lease else None, **fields)

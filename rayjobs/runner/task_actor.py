@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import ray
 from ray._private.worker import global_worker
 
+from .clock import now_s
 from .environment import bootstrap_text, process_environment, task_variables
 from .guard import Ended, Guard
 from .processes import MARK, sweep
@@ -49,6 +50,8 @@ class TaskActor:
         self._guard: Guard | None = None
         self._mark = os.urandom(8).hex()
         self._is_stopped = False
+        self._lease_until: float | None = None
+        self._held = asyncio.Event()
         self._started: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[Ended | None] | None = None
 
@@ -59,8 +62,17 @@ class TaskActor:
         agent = f"http://{address}:{node.dashboard_agent_listen_port}"
         return Place(ray.get_runtime_context().get_node_id(), ip, ip, agent)
 
+    async def hold(self, until: float | None) -> float:
+        """Tell until when the job's lease lasts, by this node's clock: what that shows is the answer."""
+        if until is not None:
+            self._lease_until = until
+            self._held.set()
+            if self._guard is not None:
+                self._guard.hold(until)
+        return now_s()
+
     async def start(self, order: Order) -> bool:
-        """False when a stop came first."""
+        """False when a stop came first. Where there is a lease, nothing begins before it is heard of."""
         if self._started is None:
             if self._is_stopped:
                 return False
@@ -80,6 +92,8 @@ class TaskActor:
             self._guard.stop()
 
     async def _start(self, order: Order) -> None:
+        if order.spec.lease is not None:
+            await self._held.wait()
         self._guard = await asyncio.to_thread(self._spawn, order)
         self._ended = asyncio.ensure_future(asyncio.to_thread(self._watch, self._guard))
         if self._is_stopped:
@@ -97,7 +111,8 @@ class TaskActor:
         )
         with open(bootstrap, "wb") as file:
             file.write(bootstrap_text(variables, group.command))
-        launch = Launch(bootstrap, os.path.join(own, "guard.jsonl"), spec.stop_grace_s, spec.max_runtime_s)
+        events = os.path.join(own, "guard.jsonl")
+        launch = Launch(bootstrap, events, spec.stop_grace_s, spec.max_runtime_s, self._lease_until)
         environment = {**process_environment(os.environ, _HOME), **order.ray_variables, MARK: self._mark}
         return spawn_guard(launch, environment, f"{folder}{os.sep}{name}.log", _HOME)
 

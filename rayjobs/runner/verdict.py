@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any, NamedTuple
 
-from .spec import EXIT_GANG_TIMEOUT, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED, EXIT_TASK_LOST
+from .spec import EXIT_GANG_TIMEOUT, EXIT_LEASE_LOST, EXIT_MAX_RUNTIME, EXIT_RUNNER_FAILED, EXIT_TASK_LOST
 
 EXIT_STOPPED = 143
 _MAX_MESSAGE = 4000
@@ -44,6 +44,11 @@ def stopped() -> Verdict:
 
 def node_lost(group: int, task: int) -> Verdict:
     return Verdict("lost", "NODE_LOST", EXIT_TASK_LOST, group, task)
+
+
+def lease_lost() -> Verdict:
+    """We may not run here any more, or may not begin."""
+    return Verdict("lost", "LEASE_LOST", EXIT_LEASE_LOST)
 
 
 def gang_timeout(missing: int, wanted: int, gang_timeout_s: float) -> Verdict:

@@ -1,7 +1,6 @@
 """Blobs as files below one directory."""
 
 import os
-import re
 import stat
 import threading
 from collections.abc import AsyncIterable, AsyncIterator
@@ -10,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernel.errors import NotFound
-from runtime_envs.packages.base import Blob
+from runtime_envs.packages.base import Blob, check_key
 from runtime_envs.packages.spool import disk_full_is_unavailable, in_thread, remove_orphans, spooled
 
-_KEY = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,254}(/[a-z0-9_-][a-z0-9._-]{0,254})*")
 _READ_BYTES = 1024 * 1024
 
 
@@ -71,9 +69,7 @@ class LocalBlobStore:
         remove_orphans(self.spool_dir)
 
     def _path(self, key: str) -> Path:
-        if not _KEY.fullmatch(key):
-            raise ValueError(f"not a blob key: {key!r}")
-        return self._root / key
+        return self._root / check_key(key)
 
     def _publish(self, source: Path, target: Path) -> None:
         with disk_full_is_unavailable():

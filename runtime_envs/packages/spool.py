@@ -4,7 +4,7 @@ import asyncio
 import errno
 import hashlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +62,12 @@ def disk_full_is_unavailable() -> Iterator[None]:
 
 
 async def in_thread(function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-    """`asyncio.to_thread` that, when cancelled, still waits: nobody closes a file under a thread that uses it."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    return await to_its_end(asyncio.to_thread(function, *args, **kwargs))
+
+
+async def to_its_end(work: Awaitable[Result]) -> Result:
+    """Waits for it even when cancelled: nobody closes a file under a thread that uses it."""
+    work = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

@@ -72,7 +72,9 @@ class DashboardWorld:
 
     async def set_cluster(self, **columns: object) -> None:
         async with self.services.database.write() as session:
-            await session.execute(update(ClusterRow).where(ClusterRow.name == "far").values(**columns))
+            await session.execute(
+                update(ClusterRow).where(ClusterRow.name == "far").values(version=ClusterRow.version + 1, **columns)
+            )
 
 
 @asynccontextmanager
@@ -85,7 +87,11 @@ async def dashboard_world(services: Services, ray: Endpoint) -> AsyncIterator[Da
         secrets = {one.user: (await services.tokens.create(session, SYSTEM_ACTOR, one))[1] for one in tokens}
         await services.credentials.create(session, SYSTEM_ACTOR, credential)
         row = await services.clusters.create(session, SYSTEM_ACTOR, cluster)
-        await session.execute(update(ClusterRow).where(ClusterRow.id == row.id).values(state=ClusterState.RUNNING))
+        await session.execute(
+            update(ClusterRow)
+            .where(ClusterRow.id == row.id)
+            .values(version=ClusterRow.version + 1, state=ClusterState.RUNNING)
+        )
     async with serving(create_app(services)) as address:
         yield DashboardWorld(services=services, address=address, secrets=secrets)
     await services.dashboards.aclose()

@@ -46,6 +46,9 @@ async def test_the_first_group_need_not_be_named(client: httpx.AsyncClient) -> N
     answer = await client.post("/jobs?dry_run=true", json={**GANG, "task_groups": [{"count": 1, "entrypoint": "true"}]})
     assert (answer.status_code, answer.json()["task_groups"][0]["name"]) == (200, "TaskG1")
     assert (await client.get("/jobs")).json()["items"] == []
+    await client.post("/jobs", json={**GANG, "task_groups": [{"count": 1, "entrypoint": "true"}]})
+    edited = await client.patch("/jobs/ddp", json={"task_groups": [{"count": 1, "entrypoint": "false"}]})
+    assert (edited.status_code, edited.json()["task_groups"][0]["entrypoint"]) == (200, "false")
 
 
 async def test_commands_are_edited_and_nothing_else(client: httpx.AsyncClient) -> None:
@@ -66,6 +69,11 @@ async def test_commands_are_edited_and_nothing_else(client: httpx.AsyncClient) -
         ({"entrypoint": "true"}, "/entrypoint", "ENTRYPOINT_AND_TASK_GROUPS"),
         ({"gang_timeout_s": 5}, "/gang_timeout_s", "GANG_TIMEOUT_OUT_OF_RANGE"),
         ({"task_groups": [{"count": 0, "entrypoint": "x"}]}, "/task_groups/0/count", "TASK_COUNT_OUT_OF_RANGE"),
+        (
+            {"task_groups": [{"name": "a", "count": 1, "entrypoint": "x"}, {"count": 1, "entrypoint": "x"}]},
+            "/task_groups/1/name",
+            "TASK_GROUP_NAME_REQUIRED",
+        ),
         (
             {"task_groups": [{"count": 2, "entrypoint": "x", "min_failed": 3}]},
             "/task_groups/0/min_failed",

@@ -96,7 +96,8 @@ async def test_however_the_body_is_cut(client: httpx.AsyncClient, size: int) -> 
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code", "pointer"),
     [
-        (b"{}", {"Content-Type": "application/json"}, 422, "FIELD_REQUIRED", "/file"),
+        (b"{}", {"Content-Type": "application/json"}, 422, "FIELD_REQUIRED", "/source"),
+        (b"{", {"Content-Type": "application/json"}, 400, "MALFORMED_JSON", None),
         (b"x", {}, 422, "FIELD_REQUIRED", "/file"),
         (END, FORM, 422, "FIELD_REQUIRED", "/file"),
         (part("text", b"1", None) + END, FORM, 422, "UNKNOWN_FIELD", "/text"),

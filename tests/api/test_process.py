@@ -42,6 +42,16 @@ def stop(process: subprocess.Popen[str], number: int) -> int:
     return process.wait(STOP_TIMEOUT_S)
 
 
+def test_a_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    with serving(folder) as (process, _):
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert stop(process, signal.SIGTERM) == 0
+        assert process.stderr is not None
+        assert "closed to others" in process.stderr.read()
+
+
 def test_the_first_start_tells_the_admin_token(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "state"
     with serving(folder) as (process, address):

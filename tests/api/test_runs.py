@@ -9,8 +9,8 @@ from sqlalchemy import update
 from api.wiring import Services
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.actor import Role
-from rayjobs.model.run import RunState
-from rayjobs.tables import RunRow
+from rayjobs.model.run import AttemptState, RunState
+from rayjobs.tables import AttemptRow, RunRow
 from tests.api.conftest import SignIn
 from tests.builders.targets import store_package
 
@@ -69,6 +69,45 @@ class TestLists:
         rest = (await client.get(f"/runs/{run}/events?limit=2&cursor={first['next_cursor']}")).json()
         assert (first["items"] + rest["items"], rest["next_cursor"]) == (whole["items"], None)
         assert (await client.get(f"/runs/{run}/events?cursor=x")).json()["code"] == "INVALID_CURSOR"
+
+    async def test_the_queue_of_a_cluster_and_of_a_cluster_group(
+        self, client: httpx.AsyncClient, services: Services, job: str, package: str
+    ) -> None:
+        first, second = [(await make(client, f"/jobs/{job}/runs", {}))["id"] for _ in range(2)]
+        held = {
+            "code": "QUEUED_BEHIND",
+            "owner": "platform",
+            "params": {"held_on": "far"},
+            "since": "2026-11-30T00:00Z",
+        }
+        await put(services, second, RunState.WAITING, condition=held)
+        rows = (await client.get("/clusters/far/queue")).json()["items"]
+        assert [(row["position"], row["run"]) for row in rows] == [(1, second), (2, first)]
+        assert rows[0]["condition"]["detail"].endswith("what is free on far is kept for it until it starts.")
+        await make(client, "/cluster-groups", {"name": "g", "members": [{"cluster": "far"}]})
+        grouped = {**JOB, "name": "g1", "run_mode": "cluster_group", "cluster": None, "cluster_group": "g"}
+        run = await make(
+            client, f"/jobs/{(await make(client, '/jobs', grouped | {'package': package}))['id']}/runs", {}
+        )
+        assert [row["run"] for row in (await client.get("/cluster-groups/g/queue")).json()["items"]] == [run["id"]]
+        assert (await client.get("/clusters/nowhere/queue")).status_code == 404
+
+
+class TestTasks:
+    async def test_of_one_attempt(self, client: httpx.AsyncClient, services: Services, job: str) -> None:
+        run = (await make(client, f"/jobs/{job}/runs", {}))["id"]
+        end = {"class": "user", "code": "EXIT_NONZERO", "exit_code": 3, "params": {}}
+        now = services.clock.now()
+        attempt = AttemptRow(
+            id=f"{run}-a1", run_id=run, epoch=1, cluster_id="clu_1", cluster="far", demand={}, end=end,
+            state=AttemptState.ENDED, state_since=now, created_at=now, started_at=now, ended_at=now,
+        )  # fmt: skip
+        async with services.database.write() as session:
+            session.add(attempt)
+        told = [(await client.get(f"/runs/{run}/tasks{query}")).json()["items"][0] for query in ("", "?attempt=1")]
+        assert [(task["state"], task["exit_code"]) for task in told] == [("WAITING", None), ("FAILED", 3)]
+        answer = await client.get(f"/runs/{run}/tasks?attempt=2")
+        assert (answer.status_code, answer.json()["params"]) == (404, {"kind": "attempt", "ref": "2"})
 
 
 class TestEnds:

@@ -15,11 +15,11 @@ from cluster_groups.service.groups import ClusterGroups
 from cluster_groups.service.resources import ResourcePools
 from cluster_groups.submits import FailedSubmits
 from kernel.actor import Actor, Role
-from kernel.db import Database
+from kernel.db import Database, Superseded
 from kernel.events import EventRow
-from kernel.loop import Hints, Loop, Superseded
+from kernel.loop import Hints, Loop
 from kernel.resources import Resources
-from tests.fakes.backend import FakeBackend, FakeProbe
+from tests.fakes.backend import FakeBackend, FakeCallbackProbe, FakeProbe
 from tests.fakes.clock import FakeClock
 from tests.fakes.runs import FakeCredentials, FakeRuns
 
@@ -51,11 +51,12 @@ class ClusterWorld:
         reconciler = ClusterReconciler(backends, self.endpoints, self.runs, hints)
         self.cluster_loop = Loop(reconciler, database, self.clock)
         self.submits = FailedSubmits(self.clock)
+        self.callback: FakeCallbackProbe | None = None
         self.health_loop = self.new_health_loop()
 
     def new_health_loop(self) -> Loop:
         """As after a restart of the service: what was only in memory is gone."""
-        reconciler = HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock)
+        reconciler = HealthReconciler(self.probe, self.endpoints, self.submits, self.hints, self.clock, self.callback)
         return Loop(reconciler, self.database, self.clock)
 
     async def with_default_pool(self, cpu: float = 16, memory_gib: float = 64) -> "ClusterWorld":

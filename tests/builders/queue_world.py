@@ -1,4 +1,8 @@
-"""A small world in which admission alone decides: runs come, start, and give back what they took."""
+"""A small world in which admission alone decides: runs come, start, and give back what they took.
+
+`rayjobs.simulation` plays large ones, of queues that share nothing. Here cluster groups share clusters with others, so
+that every look is at all of them, and each plan is kept for the tests to judge.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,8 @@
 """Runs from submission to their last step: the real loops, step by step, on clusters that a test commands."""
 
 import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +19,17 @@ from cluster_groups.service.resources import ResourcePools
 from cluster_groups.store import clusters as cluster_store
 from cluster_groups.submits import FailedSubmits
 from cluster_groups.tables import ClusterRow
-from kernel.db import Database
+from kernel.db import Database, Superseded
 from kernel.events import EventRow
-from kernel.loop import Hints, Loop, Reconciler, Superseded
+from kernel.loop import Hints, Loop, Reconciler
 from kernel.resources import Resources
 from rayjobs.attempt_logs import AttemptLogs
 from rayjobs.decide.retry import Backoff
+from rayjobs.explain import load_admission
 from rayjobs.fleet import Fleet, RunsOfClusters, users_of_cluster_group, users_of_resource_group
 from rayjobs.gateway.base import RayStatus
 from rayjobs.job_service import JobService
+from rayjobs.leases import Callback, Leases
 from rayjobs.logs import LogKeeper, runner_folder
 from rayjobs.model.job import JobSpec, Origin, Retry, RunMode, TaskGroup
 from rayjobs.model.run import submission_id
@@ -34,6 +38,7 @@ from rayjobs.reconcile.attempts import AttemptReconciler
 from rayjobs.reconcile.logs import LogReconciler
 from rayjobs.run_report import RunReport, report_one
 from rayjobs.run_service import RunRequest, RunService
+from rayjobs.snapshot import AdmissionSnapshot
 from rayjobs.submission import Packages
 from rayjobs.tables import AttemptRow, RunRow, TaskRow, UsageRow
 from runtime_envs.check_uri import UriPolicy
@@ -52,17 +57,29 @@ HELPERS = TaskGroup(name="helpers", count=5, entrypoint="python help.py")
 GROUPS = (TRAINERS, HELPERS)
 
 
+@dataclass(kw_only=True, slots=True)
+class Outside:
+    """What is there before the service, and after it."""
+
+    clock: Any = field(default_factory=FakeClock)
+    gateway: Any = field(default_factory=FakeGateway)
+    backend: FakeBackend = field(default_factory=FakeBackend)
+    callback: Callback | None = None
+    lease_ttl_s: int | None = None
+
+
 class RunWorld:
     """Cluster `c1` has a head and as many workers of 2 cpu as a test asks for."""
 
     ON_DEMAND = RunMode.ON_DEMAND
     HIDDEN = Origin.RAY_JOBS
 
-    def __init__(self, database: Database, folder: Path) -> None:
+    def __init__(self, database: Database, folder: Path, outside: Outside | None = None) -> None:
+        outside = outside or Outside()
         self.database = database
-        self.clock = FakeClock()
-        self.gateway = FakeGateway()
-        self.backend = FakeBackend()
+        self.clock = outside.clock
+        self.gateway = outside.gateway
+        self.backend = outside.backend
         self.hints = hints = Hints()
         self.blobs = LocalBlobStore(folder)
         backends = {"local": self.backend}
@@ -79,12 +96,18 @@ class RunWorld:
         self.runs = runs_of_clusters.runs = RunService(self.clock, hints, self.jobs, self.fleet.reference)
         self.keeper = LogKeeper(database, self.blobs, self.gateway, hints, max_bytes=2**20)
         logs = AttemptLogs(database, self.keeper)
-        packages = Packages(own=None, ray_uploads=None)  # type: ignore[arg-type]  # gangs need no package
+        packages = Packages(own=None, ray_uploads=None, callback=outside.callback)  # type: ignore[arg-type]  # gangs need no package
         attempts = AttemptReconciler(self.gateway, self.fleet, packages, logs, hints, BACKOFF)
-        self._admission = self._loop(AdmissionReconciler(self.fleet, hints))
+        self.leases = Leases(database, self.clock, outside.callback)
+        self.endpoints = endpoints
+        self._admission = self._loop(AdmissionReconciler(self.fleet, hints, outside.lease_ttl_s))
         self._attempts = self._loop(attempts)
         self._logs = self._loop(LogReconciler(self.fleet, logs))
         self._clusters = self._loop(ClusterReconciler(backends, endpoints, runs_of_clusters, hints))
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return self._admission, self._attempts, self._logs, self._clusters
 
     async def prepare(self, workers: int = 8) -> "RunWorld":
         await self.blobs.prepare()
@@ -102,9 +125,12 @@ class RunWorld:
             health = Health(status=HealthStatus.HEALTHY, since=self.clock.now())
             nodes = [_node(0, is_head=True), *(_node(n, alive=n <= workers - dead) for n in range(1, workers + 1))]
             values = {"health": health, "nodes": tuple(nodes), "ray_version": "2.60.0", "python_version": "3.11.7"}
+            values["can_call_back"] = True
             seen = {name: getattr(cluster, name) for name in cluster.__dataclass_fields__} | values
             columns = cluster_store.sight_columns(type(cluster)(**seen)) | {"backend": "local"}
-            await session.execute(update(ClusterRow).where(ClusterRow.id == row.id).values(**columns))
+            await session.execute(
+                update(ClusterRow).where(ClusterRow.id == row.id).values(version=ClusterRow.version + 1, **columns)
+            )
         self.backend.comes_up(row.id, workers + 1)
 
     async def submit(self, groups: tuple[TaskGroup, ...] = GROUPS, origin: Origin = Origin.API, **fields: Any) -> str:
@@ -126,14 +152,19 @@ class RunWorld:
         async with self.database.write() as session:
             await self.runs.stop(session, ANN, run_id)
 
-    async def admit(self) -> None:
-        await _step(self._admission, "queue")
+    async def admit(self) -> float | None:
+        """How soon it wants to look again."""
+        await self._check_memory()
+        return await _step(self._admission, "queue")
 
     async def step(self, run_id: str, times: int = 1) -> None:
         """Of its latest attempt."""
-        epoch = (await self.row(run_id)).epoch
         for _ in range(times):
-            await _step(self._attempts, submission_id(run_id, epoch))
+            await self.step_attempt(await self.attempt_id(run_id))
+
+    async def step_attempt(self, attempt_id: str) -> float | None:
+        """How soon it wants to look again."""
+        return await _step(self._attempts, attempt_id)
 
     async def plan(self, run_id: str) -> tuple[Any, Any]:
         """The next step of its latest attempt, acted but not applied."""
@@ -175,14 +206,16 @@ class RunWorld:
 
     async def settle(self, run_id: str) -> None:
         """Through collecting and releasing to the end of the latest attempt."""
-        for _ in range(12):
+        for _ in range(24):
             self.clock.pass_s(5)
             await self.copy_logs(run_id)
             await self.step(run_id)
             attempt = await self.attempt(run_id)
+            if attempt.state == "ENDED":
+                return
             if attempt.cluster != "c1":
                 await self.look_at_cluster(run_id)
-        assert (await self.attempt(run_id)).state == "ENDED", (await self.attempt(run_id)).state
+        raise AssertionError(attempt.state)
 
     async def sent(self, run_id: str) -> str:
         """Placed and accepted by Ray; the attempt's id."""
@@ -235,9 +268,9 @@ class RunWorld:
         rest = {"group": None, "task": None, "params": {}, **facts}
         self.tell(attempt_id, "verdict", end_class=end_class, code=code, exit_code=exit_code, **rest)
 
-    def over(self, attempt_id: str, exit_code: int) -> None:
+    def over(self, attempt_id: str, exit_code: int, ended_at: datetime | None = None) -> None:
         status = RayStatus.FAILED if exit_code else RayStatus.SUCCEEDED
-        self.gateway.becomes(attempt_id, status, exit_code=exit_code)
+        self.gateway.becomes(attempt_id, status, exit_code=exit_code, ended_at=ended_at)
 
     async def row(self, run_id: str) -> RunRow:
         async with self.database.read() as session:
@@ -273,6 +306,15 @@ class RunWorld:
             statement = select(EventRow.type).where(EventRow.target_id == run_id).order_by(EventRow.seq)
             return list(await session.scalars(statement))
 
+    async def _check_memory(self) -> None:
+        """What is remembered is what there is: whoever writes a row that is remembered raises its version."""
+        async with self.database.read() as session:
+            known = await load_admission(session, self.fleet, self._admission.reconciler._queue)
+            there = await load_admission(session, self.fleet)
+            rows = await cluster_store.rows_of(session, known.clusters)
+        views = {row.id: cluster_store.view_of(cluster_store.cluster_of(row)) for row in rows}
+        assert _in_order(known) == _in_order(replace(there, clusters=views))
+
     def _loop(self, reconciler: Reconciler[Any, Any, Any]) -> Loop:
         return Loop(reconciler, self.database, self.clock)
 
@@ -292,6 +334,12 @@ def _node(number: int, *, alive: bool = True, is_head: bool = False) -> Node:
         id=f"node-{number}", ip=f"127.0.1.{number}", group="head" if is_head else "w", alive=alive, is_head=is_head,
         total=total,
     )  # fmt: skip
+
+
+def _in_order(snapshot: AdmissionSnapshot) -> AdmissionSnapshot:
+    runs = tuple(sorted(snapshot.runs, key=lambda run: run.id))
+    load = {key: replace(one, held=tuple(sorted(one.held, key=repr))) for key, one in snapshot.load.items()}
+    return replace(snapshot, runs=runs, load=load)
 
 
 async def _step(loop: Loop, key: str) -> float | None:

@@ -19,6 +19,7 @@ from runtime_envs import store as packages
 from runtime_envs.model import UPLOAD_SOURCE, Package
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+DEFAULTS = Policy()
 MADE: dict[str, Any] = {"created_at": NOW, "created_by": "ops"}
 
 
@@ -51,12 +52,17 @@ async def store_cluster(
     await session.flush()
 
 
-async def store_cluster_group(session: AsyncSession, name: str, *members: Member) -> None:
+async def store_cluster_group(
+    session: AsyncSession,
+    name: str,
+    *members: Member,
+    policy: Policy = DEFAULTS,
+) -> None:
     row = ClusterGroupRow(id=new_id("grp"), name=name, description="", **MADE)
     session.add(row)
     await session.flush()
-    policy = PolicyRevision(revision=1, timezone="UTC", members=members, policy=Policy(), comment="", **MADE)
-    session.add(groups.revision_row(row.id, policy))
+    revised = PolicyRevision(revision=1, timezone="UTC", members=members, policy=policy, comment="", **MADE)
+    session.add(groups.revision_row(row.id, revised))
     await session.flush()
 
 

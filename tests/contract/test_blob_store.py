@@ -1,10 +1,10 @@
-"""What every store of blobs must do, whatever it stands on. Another implementation joins by a line in `STORES`."""
+"""What every store of blobs must do, whatever it stands on."""
 
 import asyncio
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,15 +15,18 @@ from kernel.errors import NotFound, TooLarge, Unavailable
 from runtime_envs.packages.base import Blob, BlobStore, one_chunk, read_all
 from runtime_envs.packages.local import LocalBlobStore
 from runtime_envs.packages.spool import spooled
+from tests.builders.object_stores import Place, bucket_store
 
 MIB = 1024 * 1024
-STORES: dict[str, Callable[[Path], BlobStore]] = {"local": lambda folder: LocalBlobStore(folder / "blobs")}
 KEY = "packages/abc.zip"
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["local", "s3", "cos"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
-    store = STORES[request.param](tmp_path)
+    store: BlobStore = LocalBlobStore(tmp_path / "blobs")
+    if request.param != "local":
+        place: Place = request.getfixturevalue(f"{request.param}_place")
+        store = bucket_store(place.open(), tmp_path)
     await store.prepare()
     return store
 

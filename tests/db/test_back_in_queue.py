@@ -7,8 +7,11 @@ import pytest
 
 from kernel.clock import instant
 from kernel.db import Database
+from kernel.errors import NotFound
 from rayjobs.gateway.base import RayStatus
+from rayjobs.run_report import report_tasks
 from rayjobs.runner.spec import EXIT_GANG_TIMEOUT, EXIT_TASK_LOST, unpack
+from rayjobs.tables import RunRow
 from tests.builders.run_world import DRIVER_AGENT, RunWorld, retrying
 
 TIMEOUT = {"missing": 2, "wanted": 8, "gang_timeout_s": 600}
@@ -32,6 +35,12 @@ async def failed(world: RunWorld, run: str, exit_code: int = EXIT_TASK_LOST) -> 
     world.clock.pass_s(30)
     world.over(attempt_id, exit_code)
     await world.step(run)
+
+
+async def tasks(world: RunWorld, run: str, epoch: int | None = None) -> list[tuple[str, int | None]]:
+    async with world.database.read() as session:
+        found = await report_tasks(session, await session.get_one(RunRow, run), epoch)
+        return [(task.state, task.exit_code) for task in found]
 
 
 class TestGivenBack:
@@ -123,6 +132,36 @@ class TestRetry:
         row = await world.row(run)
         assert (row.state, row.end and row.end["exit_code"]) == ("FAILED", 4)
         assert [one.end and one.end["exit_code"] for one in (await world.report(run)).attempts] == [3, 4]
+
+    async def test_tasks_of_an_earlier_attempt_stay_as_they_were(self, world: RunWorld) -> None:
+        run = await world.submit(retry=retrying("user"))
+        attempt_id = await world.running(run)
+        world.tell_started(attempt_id, 0, 0)
+        world.tell_ended(attempt_id, 0, 1, 3)
+        world.over(attempt_id, 3)
+        await world.step(run)
+        first = await tasks(world, run, 1)
+        assert first[:3] == [("STOPPED", None), ("FAILED", 3), ("STOPPED", None)]
+        assert {state for state, _ in await tasks(world, run)} == {"WAITING"}
+        await world.settle(run)
+        world.clock.pass_s(120)
+        await world.running(run)
+        assert await tasks(world, run, 1) == first
+        assert await tasks(world, run, 2) == await tasks(world, run) == [("WAITING", None)] * 8
+        for epoch in (0, 3):
+            with pytest.raises(NotFound, match="NOT_FOUND"):
+                await tasks(world, run, epoch)
+
+    async def test_so_does_the_one_of_a_plain_job(self, world: RunWorld) -> None:
+        run = await world.submit((), package=None, retry=retrying("user"), origin=world.HIDDEN)
+        await failed(world, run, exit_code=3)
+        assert await tasks(world, run, 1) == [("FAILED", 3)]
+        assert await tasks(world, run) == [("WAITING", None)]
+        await world.settle(run)
+        world.clock.pass_s(120)
+        await world.running(run)
+        assert await tasks(world, run, 2) == [("RUNNING", None)]
+        assert await tasks(world, run, 1) == [("FAILED", 3)]
 
     async def test_what_it_does_not_allow_ends_it(self, world: RunWorld) -> None:
         run = await world.submit(retry=retrying("lost"))

@@ -1,10 +1,23 @@
 """Cluster groups and the revisions of their policies, on both databases."""
 
+from dataclasses import asdict
+from datetime import date
 from typing import Any
 
 import pytest
 
-from cluster_groups.model.group import ClusterGroup, Member, Policy, PolicyDraft, PolicyRevision
+from cluster_groups.model.group import (
+    ClusterGroup,
+    Effect,
+    Failback,
+    Member,
+    Policy,
+    PolicyDraft,
+    PolicyRevision,
+    Preset,
+    Rank,
+    Window,
+)
 from cluster_groups.service.groups import GroupChanges
 from kernel.actor import Actor
 from kernel.db import Database
@@ -91,6 +104,21 @@ class TestPolicy:
             assert (await world.groups.revision(session, "g1", 1)).members == TWO.members
             assert await world.groups.revision(session, "g1") == revised
             assert type(await refusal(world.groups.revision(session, "g1", 3))) is NotFound
+
+    async def test_comes_back_as_it_was_saved(self, world: ClusterWorld) -> None:
+        night = Window(
+            days=(5, 6), start="22:00", end="06:00", timezone="America/New_York",
+            date_from=date(2026, 1, 1), date_to=None, effect=Effect.CLOSED,
+        )  # fmt: skip
+        members = (Member(cluster="c1", weight=7, tier=3, windows=(night,), max_running=2),)
+        made = await create(world, PolicyDraft(members=members, policy={"preset": "off_peak", "failback": "manual"}))
+        assert (await get(world)).members == made.members == members
+        assert made.policy == Policy(
+            preset=Preset.OFF_PEAK, rank=Rank.LEAST_LOADED, spill_after_s=0, failback=Failback.MANUAL
+        )
+        assert (await get(world)).policy == made.policy
+        same = PolicyDraft(members=members, policy=asdict(made.policy))
+        assert (await put(world, same, 1)).revision == 1
 
     async def test_the_same_content_is_none(self, world: ClusterWorld) -> None:
         await create(world)

@@ -1,5 +1,7 @@
 """The loops of clusters step by step: the real reconcilers and loop on real databases, over a backend we command."""
 
+from dataclasses import replace
+
 import pytest
 
 from cluster_groups.backends.base import ClusterBackend
@@ -139,6 +141,17 @@ class TestRunning:
         failed = await world.cluster("c1")
         assert (failed.state, failed.state_reason, failed.nodes) == (ClusterState.FAILED, BROKEN.reason, ())
         assert world.runs.woken == [cluster.id]
+
+    async def test_what_fell_is_absent_once_it_was_taken_down(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config())
+        world.backend.becomes(cluster.id, replace(BROKEN, nodes_up=1, nodes_wanted=2))
+        absent = []
+        for _ in range(2):
+            await world.look(cluster.id)
+            async with world.database.read() as session:
+                absent += [view.is_absent for view in await world.clusters.views(session)]
+        assert absent == [False, True]
+        assert (await world.cluster("c1")).state is ClusterState.FAILED
 
     @pytest.mark.parametrize(("autostart", "then"), [(False, ClusterState.FAILED), (True, ClusterState.STARTING)])
     async def test_vanished(self, world: ClusterWorld, *, autostart: bool, then: ClusterState) -> None:
@@ -365,6 +378,22 @@ class TestHealth:
             await world.probe_once(cluster.id)
             assert (await world.cluster("c1")).health.status is HealthStatus.HEALTHY
             await self._restart(world, cluster.id)
+
+    async def test_a_head_that_died_comes_back_as_one_that_was_ill(self, world: ClusterWorld) -> None:
+        cluster = await world.running(a_config(autostart=True))
+        await world.probe_once(cluster.id)
+        world.backend.vanishes(cluster.id)
+        for state in (ClusterState.FAILED, ClusterState.STARTING, ClusterState.STARTING):
+            await world.look(cluster.id)
+            assert (await world.cluster("c1")).state is state
+            await world.probe_once(cluster.id)
+        world.backend.comes_up(cluster.id)
+        await world.look(cluster.id)
+        world.clock.pass_s(1)
+        await world.probe_once(cluster.id)
+        async with world.database.read() as session:
+            (view,) = await world.clusters.views(session)
+        assert (view.health, view.recovered_at) == (HealthStatus.HEALTHY, world.clock.now())
 
     async def _restart(self, world: ClusterWorld, cluster_id: str) -> None:
         for verb in ("stop", "start"):

@@ -316,7 +316,7 @@ class TestOnDemand:
             assert (await world.clusters.page(session, {}, PageRequest())).items == []
             (view,) = await world.clusters.views(session)
             assert view.on_demand
-            assert view == await world.clusters.view(session, cluster.id)
+            assert [view] == await world.clusters.views(session, [cluster.id])
             amount = Resources(cpu=3, memory_gib=6)
             use = ClusterUse(cluster=cluster.name, run=cluster.on_demand_run, amount=amount, is_starting=True)
             assert await world.clusters.usage(session) == {"default": (use,)}
@@ -343,7 +343,7 @@ class TestOnDemand:
                 await world.clusters.release(session, cluster.id)
         await world.look(cluster.id)
         async with world.database.read() as session:
-            assert await world.clusters.view(session, cluster.id) is None
+            assert await world.clusters.views(session, [cluster.id]) == []
         assert await world.events(cluster.id) == ["CREATED", "NODES", "DELETING", "DELETED"]
         await self.make(world)  # the next attempt of the run may use the name
 

@@ -86,7 +86,7 @@ class TestOnDemand:
         assert saved.job.spec.task_groups[0].min_succeeded == 1
 
     async def test_a_task_larger_than_any_node(self, world: World) -> None:
-        spec = gang(a_group(), a_group(name="b", cpu=2, memory_gib=3), worker_groups=WIDE)
+        spec = gang(a_group(name="a"), a_group(name="b", cpu=2, memory_gib=3), worker_groups=WIDE)
         found = await refused(world, spec)
         assert (found.code, found.pointer) == ("TASK_TOO_LARGE", "/task_groups/1/cpu")
         assert found.params == {
@@ -200,7 +200,7 @@ class TestPackages:
     async def test_each_command_beside_the_packages_only_folder(self, world: World) -> None:
         async with world.database.write() as session:
             package = await store_package(session, top_folder="app")
-        beside, inside = a_group(), a_group(name="b")
+        beside, inside = a_group(name="a"), a_group(name="b")
         saved = await world.create(gang(beside, replace(inside, entrypoint="cd app && ./run"), package=package))
         assert told(saved) == [("SINGLE_TOP_FOLDER", "/task_groups/0/entrypoint")]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kernel.db import Database
-from kernel.errors import NotFound
+from kernel.errors import InvalidInput, NotFound
 from rayjobs.log_pages import LogPage, WhichLog, find_log, read_page
 from rayjobs.logs import runner_folder
 from tests.builders.run_world import DRIVER_AGENT, RunWorld, agent
@@ -114,11 +114,18 @@ class TestCopying:
 
 
 class TestAsking:
-    @pytest.mark.parametrize(("group", "task"), [("nobody", 0), ("trainers", 3), (None, 0)])
+    @pytest.mark.parametrize(("group", "task"), [("nobody", 0), ("trainers", 3)])
     async def test_unknown_tasks(self, world: RunWorld, group: str | None, task: int) -> None:
         run = await world.submit()
         with pytest.raises(NotFound):
             await page(world, run, group, task)
+
+    async def test_of_several_groups_one_is_named(self, world: RunWorld) -> None:
+        run = await world.submit()
+        with pytest.raises(InvalidInput) as caught:
+            await page(world, run, None, 0)
+        assert (caught.value.code, caught.value.pointer) == ("TASK_GROUP_REQUIRED", "/task_group")
+        assert caught.value.params == {"task_groups": ["trainers", "helpers"]}
 
     async def test_the_one_task_of_a_plain_job_is_its_driver(self, world: RunWorld) -> None:
         run = await world.submit((), origin=world.HIDDEN)

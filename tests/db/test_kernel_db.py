@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel.db import Database, after_commit, guarded_update
+from kernel.db import Database, Superseded, after_commit, guarded_update, update_last
 from kernel.errors import Unavailable
 from kernel.events import AuditRow, EventRow, audit, record
 from rayjobs.tables import JobRow
@@ -33,6 +33,13 @@ async def fail_after(database: Database, work: Callable[[AsyncSession], None]) -
         work(session)
         await session.flush()
         raise ZeroDivisionError
+
+
+async def rename(database: Database, *changes: tuple[str, int | None, str]) -> None:
+    """Key, version and new name of each."""
+    async with database.write() as session:
+        for key, version, name in changes:
+            update_last(session, JobRow, key, version, name=name)
 
 
 class TestWrite:
@@ -95,6 +102,82 @@ class TestGuardedUpdate:
     async def test_nothing_there(self, database: Database) -> None:
         async with database.write() as session:
             assert await guarded_update(session, JobRow, "job_9", 1, name="x") is False
+
+
+class TestUpdateLast:
+    async def test_writes_all_of_a_unit_at_its_end(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add_all([job(0), job(1)])
+        async with database.write() as session:
+            update_last(session, JobRow, "job_0", 1, name="a")
+            update_last(session, JobRow, "job_1", 1, name="b", deleted_at=NOON)
+            assert sorted(await session.scalars(select(JobRow.name))) == ["job 0", "job 1"]
+        async with database.read() as session:
+            rows = await session.execute(select(JobRow.name, JobRow.version, JobRow.deleted_at).order_by(JobRow.id))
+            assert [tuple(row) for row in rows] == [("a", 2, None), ("b", 2, NOON)]
+
+    @pytest.mark.parametrize(("key", "version"), [("job_0", 2), ("job_9", 1)])
+    async def test_writes_nothing_where_one_has_changed(self, database: Database, key: str, version: int) -> None:
+        async with database.write() as session:
+            session.add_all([job(0), job(1)])
+        with pytest.raises(Superseded):
+            await rename(database, (key, version, "a"), ("job_1", 1, "b"))
+        assert await names(database) == ["job 0", "job 1"]
+
+    async def test_twice_the_same_row_is_one_too_many(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+        with pytest.raises(Superseded):
+            await rename(database, ("job_0", 1, "a"), ("job_0", 1, "b"))
+        assert await names(database) == ["job 0"]
+
+    async def test_one_of_two_who_have_seen_the_same_wins(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add_all([job(0), job(1)])
+
+        async def one(*order: str) -> None:
+            await rename(database, *((key, 1, f"{key} of {order[0]}") for key in order))
+
+        results = await asyncio.gather(one("job_0", "job_1"), one("job_1", "job_0"), return_exceptions=True)
+        assert sorted(map(repr, results)) == ["None", "Superseded()"]
+        won = "job_0" if results[0] is None else "job_1"
+        assert await names(database) == [f"job_0 of {won}", f"job_1 of {won}"]
+
+    async def test_without_a_version_it_does_not_matter_whether_it_is_there(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add(job())
+        await rename(database, ("job_0", None, "a"), ("job_9", None, "b"))
+        assert await names(database) == ["a"]
+
+    @pytest.mark.parametrize("version", [1, None])
+    async def test_two_large_ones_do_not_wait_for_each_other(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch, version: int | None
+    ) -> None:
+        """Whichever way round they come to what is too much for one statement."""
+        monkeypatch.setattr("kernel.db._KEYS_AT_ONCE", 1)
+        keys = [f"job_{number}" for number in range(100, 200)]
+        async with database.write() as session:
+            session.add_all([job(number) for number in range(100, 200)])
+        both = [rename(database, *((key, version, f"{way} {key}") for key in keys[::way])) for way in (1, -1)]
+        results = await asyncio.gather(*both, return_exceptions=True)
+        assert sorted(map(repr, results)) == ["None", "None" if version is None else "Superseded()"]
+        assert len({name.split()[0] for name in await names(database)}) == 1
+
+    async def test_who_shares_a_transaction_answers_for_himself_alone(self, database: Database) -> None:
+        async with database.write() as session:
+            session.add_all([job(0), job(1)])
+
+        async def rename(key: str, version: int) -> None:
+            async def unit(session: AsyncSession) -> None:
+                update_last(session, JobRow, key, version, name=f"new {key}")
+
+            await database.write_together(unit)
+
+        results = await asyncio.gather(
+            rename("job_0", 1), rename("job_1", 7), rename("job_0", 1), return_exceptions=True
+        )
+        assert [type(one) for one in results] == [type(None), Superseded, Superseded]
+        assert await names(database) == ["job 1", "new job_0"]
 
 
 class TestTimes:

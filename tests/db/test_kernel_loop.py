@@ -10,9 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from kernel.clock import SystemClock
-from kernel.db import Database
+from kernel.db import Database, Superseded
 from kernel.events import EventRow, record
-from kernel.loop import MAX_BACKOFF_S, MAX_REST_S, Hints, Loop, Reconciler, Stage, Step, Superseded
+from kernel.loop import MAX_BACKOFF_S, MAX_REST_S, Hints, Loop, Reconciler, Stage, Step
 
 TIMEOUT_S = 20
 LOOK_S = 0.02

@@ -6,14 +6,17 @@ from datetime import timedelta
 import pytest
 
 from cluster_groups.model.cluster import ClusterRef
+from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.group import Member
 from kernel.db import Database, guarded_update
 from kernel.errors import Conflict, Denied, InvalidInput, NotFound
 from kernel.loop import Hints
 from kernel.paging import PageRequest
-from rayjobs import attempt_store, run_store
+from rayjobs import run_store
+from rayjobs.attempt_store import AttemptStore
 from rayjobs.model.job import Job, RunMode
-from rayjobs.model.run import AttemptState, EndCode, RunState, submission_id
+from rayjobs.model.run import AttemptState, End, EndClass, EndCode, RunState, submission_id
+from rayjobs.queue_store import QueueStore
 from rayjobs.run_report import events_of, report_one
 from rayjobs.run_service import RunService
 from rayjobs.run_store import RunFilter
@@ -56,6 +59,11 @@ class Bench:
                     demand=row.demand, state=AttemptState.RUNNING, state_since=NOW, created_at=NOW,
                 )
             )  # fmt: skip
+
+
+class NoClusters:
+    async def views(self, _session: object, _ids: object) -> list[ClusterView]:
+        return []
 
 
 @pytest.fixture
@@ -120,6 +128,42 @@ class TestSubmit:
                 with pytest.raises(Denied, match="RESOURCE_PACKAGE_DENIED"):
                     await bench.service.run_job(session, poorer, job.id)
 
+    async def test_a_group_takes_whoever_may_use_one_of_its_members(self, bench: Bench) -> None:
+        async with bench.database.write() as session:
+            await store_cluster(session, "dear", resource_package="other")
+            await store_cluster(session, "ours", resource_package="third")
+            await store_cluster_group(session, "g1", Member(cluster="dear"), Member(cluster="ours", order=1))
+        spec = bench.world.shared(name="group", run_mode=RunMode.CLUSTER_GROUP, cluster=None, cluster_group="g1")
+        job = (await bench.world.create(spec)).job
+        async with bench.database.write() as session:
+            run = await bench.service.run_job(session, replace(ANN, resource_packages=("third",)), job.id)
+        async with bench.database.read() as session:
+            (waiting,) = await QueueStore().waiting_runs(session)
+        assert (waiting.id, waiting.demand.packages) == (run.id, ("third",))
+
+    async def test_where_an_attempt_went_wrong_is_known(self, bench: Bench) -> None:
+        async with bench.database.write() as session:
+            await store_cluster_group(session, "g1", Member(cluster="c1"))
+        spec = bench.world.shared(name="group", run_mode=RunMode.CLUSTER_GROUP, cluster=None, cluster_group="g1")
+        job = (await bench.world.create(spec)).job
+        lost, failed, running = [await bench.submit(job) for _ in range(3)]
+        for run_id in (lost, failed, running):
+            await bench.place(run_id)
+        async with bench.database.read() as session:
+            load = await QueueStore().ledger(session)
+            assert [held.cluster_group for held in load["clu_1"].held] == ["g1"] * 3
+        async with bench.database.write() as session:
+            for run_id, end_class, code in (
+                (lost, EndClass.LOST, EndCode.HEAD_LOST),
+                (failed, EndClass.USER, EndCode.EXIT_NONZERO),
+            ):
+                (await run_store.get_run(session, run_id)).state = RunState.WAITING
+                attempt = await session.get_one(AttemptRow, submission_id(run_id, 1))
+                attempt.end = run_store.end_to_json(End(end_class=end_class, code=code))
+        async with bench.database.read() as session:
+            tried = {run.id: run.tried for run in await QueueStore().waiting_runs(session)}
+        assert tried == {lost: frozenset({"c1"}), failed: frozenset()}
+
     async def test_demand_of_an_on_demand_run_is_its_cluster_at_its_least(self, bench: Bench) -> None:
         job = (await bench.world.create(bench.world.on_demand())).job
         row = await bench.row(await bench.submit(job))
@@ -181,7 +225,7 @@ class TestQueue:
         run_id = await bench.submit(job)
         await bench.place(run_id)
         async with bench.database.read() as session:
-            load = (await run_store.ledger(session))["clu_1"]
+            load = (await QueueStore().ledger(session))["clu_1"]
         assert (load.drivers, load.starting) == (1, 0)
 
     async def test_an_attempt_that_is_over_may_still_need_its_cluster(self, bench: Bench) -> None:
@@ -243,12 +287,9 @@ class TestReports:
         job = (await bench.world.create(bench.world.shared(stop_grace_s=3))).job
         run_id = await bench.submit(job)
         await bench.place(run_id)
-
-        async def no_cluster(_session: object, _cluster_id: str) -> None:
-            return None
-
+        store = AttemptStore(NoClusters())  # type: ignore[arg-type]  # all it asks the fleet for
         async with bench.database.read() as session:
-            found = await attempt_store.load(session, [submission_id(run_id, 1), "run_x-a1"], no_cluster)
+            found = await store.load(session, [submission_id(run_id, 1), "run_x-a1"])
         (snapshot,) = found.values()
         view = snapshot.view
         assert (view.run_mode, view.stop_grace_s, view.cluster, view.epoch) == (RunMode.CLUSTER, 3, None, 1)

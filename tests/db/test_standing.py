@@ -16,6 +16,7 @@ from kernel.db import Database
 from rayjobs import run_store
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import RunState
+from rayjobs.queue_store import QueueStore
 from rayjobs.standing import NEAREST, effective_priorities, queue_in_order, settings_of, standing_of
 from rayjobs.tables import RunRow
 from tests.builders.job_world import World, make_world
@@ -62,8 +63,8 @@ async def test_it_is_the_order_of_admission(world: World, reserve_after_s: int |
     async with world.database.write() as session:
         await set_queue(session, "default", queue)
     async with world.database.read() as session:
-        expected = [one.id for one in order_queue(await run_store.waiting_runs(session), queue, NOW)]
-        found = await queue_in_order(session, QUEUE, queue, NOW)
+        expected = [one.id for one in order_queue(await QueueStore().waiting_runs(session), queue, NOW)]
+        found = await queue_in_order(session, QUEUE, NOW)
         assert [row.id for row, _ in found] == expected
         assert await effective_priorities(session, [row for row, _ in found], NOW) == {
             row.id: priority for row, priority in found
@@ -78,7 +79,7 @@ async def test_only_what_waits_there_counts(world: World) -> None:
     await change(world, first, state=RunState.RUNNING)
     await change(world, second, queue="resource_group/other")
     async with world.database.read() as session:
-        found = await queue_in_order(session, QUEUE, QueueSettings(), NOW)
+        found = await queue_in_order(session, QUEUE, NOW)
         assert [row.id for row, _ in found] == [third]
         row = await run_store.get_run(session, first)
         assert await effective_priorities(session, [row], NOW) == {first: 5}
@@ -102,4 +103,5 @@ async def test_the_settings_are_those_of_the_resource_group(world: World) -> Non
     for spec, aging_s in specs.values():
         (run,) = await wait(world, 1, spec)
         async with world.database.read() as session:
-            assert (await settings_of(session, await run_store.get_run(session, run))).aging_s == aging_s, spec.name
+            queue = (await run_store.get_run(session, run)).queue
+            assert (await settings_of(session, queue)).aging_s == aging_s, spec.name

@@ -1,14 +1,15 @@
 """However a run ends, nothing of it is held any more, and its account says from when to when it was."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from kernel.db import Database
-from rayjobs import run_store
 from rayjobs.gateway.base import RayStatus
+from rayjobs.queue_store import QueueStore
 from rayjobs.runner.spec import EXIT_GANG_TIMEOUT, EXIT_TASK_LOST
 from rayjobs.tables import UsageRow
 from tests.builders.run_world import RunWorld, retrying
@@ -103,7 +104,7 @@ async def test_nothing_is_held_at_the_end(world: RunWorld, story: Story, mode: s
     await world.settle(run)
     assert (await world.row(run)).ended_at is not None
     async with world.database.read() as session:
-        assert await run_store.ledger(session) == {}
+        assert await QueueStore().ledger(session) == {}
         assert await world.fleet.quota_held(session) == {}
         assert list(await session.scalars(select(UsageRow).where(UsageRow.ended_at.is_(None)))) == []
     assert await world.usage(run)
@@ -129,6 +130,18 @@ class TestAccounts:
         assert (usage.began_at - began).total_seconds() == 10
         assert (usage.ended_at - usage.began_at).total_seconds() == 30
         assert not usage.in_vain
+
+    async def test_while_nobody_looked_only_what_ran_is_charged(self, world: RunWorld) -> None:
+        run = await world.submit()
+        attempt_id = await world.placing(run)
+        world.tell_placed(attempt_id)
+        await world.step(run)
+        began = world.clock.now()
+        world.clock.pass_s(3600)
+        world.over(attempt_id, 0, ended_at=began + timedelta(seconds=30))
+        await world.step(run)
+        (usage,) = await world.usage(run)
+        assert usage.ended_at == (await world.row(run)).ended_at == began + timedelta(seconds=30)
 
     async def test_what_never_had_all_is_not_charged(self, world: RunWorld) -> None:
         run = await world.submit()

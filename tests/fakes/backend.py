@@ -78,3 +78,16 @@ class FakeProbe:
             nodes=result.nodes if with_nodes else None,
             is_open=is_open if with_jobs and result.failure is None else None,
         )
+
+
+class FakeCallbackProbe:
+    """Gives `answer`; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: bool | None = None
+        self.asked = 0
+
+    async def can_call_back(self, endpoint: Endpoint) -> bool | None:
+        del endpoint
+        self.asked += 1
+        return self.answer

@@ -16,31 +16,29 @@ class FakeGateway:
         self.stopped: list[str] = []
         self.files: dict[tuple[str, str], bytes] = {}
         self.is_down = False
+        self.silent: set[str] = set()
+        """Ids of clusters that do not answer."""
         self.silent_agents: set[str] = set()
 
     async def deliver(self, endpoint: Endpoint, delivery: Delivery) -> None:
-        del endpoint, delivery
-        self._answer()
+        del delivery
+        self._answer(endpoint)
 
     async def submit(self, endpoint: Endpoint, submission: Submission) -> None:
-        del endpoint
-        self._answer()
+        self._answer(endpoint)
         self.sent.setdefault(submission.submission_id, submission)
         self.jobs.setdefault(submission.submission_id, RayJob(status=RayStatus.PENDING))
 
     async def look(self, endpoint: Endpoint, submission_id: str) -> RayJob | None:
-        del endpoint
-        self._answer()
+        self._answer(endpoint)
         return self.jobs.get(submission_id)
 
     async def stop(self, endpoint: Endpoint, submission_id: str) -> None:
-        del endpoint
-        self._answer()
+        self._answer(endpoint)
         self.stopped.append(submission_id)
 
     async def forget(self, endpoint: Endpoint, submission_id: str) -> None:
-        del endpoint
-        self._answer()
+        self._answer(endpoint)
         job = self.jobs.get(submission_id)
         if job and job.status in {RayStatus.PENDING, RayStatus.RUNNING}:
             raise RequestRefused(500, f"job '{submission_id}' is in a non-terminal state")
@@ -49,8 +47,7 @@ class FakeGateway:
     async def read_log(
         self, endpoint: Endpoint, agent_address: str, path: str, *, offset: int, limit_bytes: int
     ) -> bytes:
-        del endpoint
-        self._answer()
+        self._answer(endpoint)
         if agent_address in self.silent_agents:
             raise ClusterUnreachable(agent_address)
         return self.files.get((agent_address, path), b"")[offset : offset + limit_bytes]
@@ -62,6 +59,6 @@ class FakeGateway:
         known: Mapping[str, Any] = {"driver_address": self.jobs[submission_id].driver_address}
         self.jobs[submission_id] = RayJob(status=status, **{**known, **facts})
 
-    def _answer(self) -> None:
-        if self.is_down:
+    def _answer(self, endpoint: Endpoint) -> None:
+        if self.is_down or endpoint.address.rpartition("/")[2] in self.silent:
             raise ClusterUnreachable("nobody answers")

@@ -54,7 +54,7 @@ class TestOnACluster:
         ("cluster", "code", "owner"),
         [
             ({"state": ClusterState.STOPPED}, "CLUSTER_NOT_RUNNING", Owner.USER),
-            ({"state": ClusterState.STARTING}, "CLUSTER_NOT_RUNNING", Owner.USER),
+            ({"state": ClusterState.STARTING}, "CLUSTER_NOT_RUNNING", Owner.PLATFORM),
             ({"health": HealthStatus.UNHEALTHY}, "CLUSTER_UNHEALTHY", Owner.PLATFORM),
             ({"health": HealthStatus.UNKNOWN}, "CLUSTER_UNHEALTHY", Owner.PLATFORM),
             ({"health": HealthStatus.PENDING}, "CLUSTER_UNHEALTHY", Owner.PLATFORM),

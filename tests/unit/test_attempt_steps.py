@@ -181,6 +181,19 @@ class TestOnRay:
         assert late.end is not None
         assert (early.end.code, late.end.code) == (EndCode.EXIT_NONZERO, EndCode.MAX_RUNTIME)
 
+    @pytest.mark.parametrize(
+        ("head_says_s", "believed_s"),
+        [(40, 40), (None, None), (-500, 0), (5000, 3600)],
+        ids=["meanwhile", "unknown", "its clock is behind", "its clock is ahead"],
+    )
+    def test_it_ended_when_the_head_says_not_when_somebody_looked(
+        self, head_says_s: int | None, believed_s: int | None
+    ) -> None:
+        ended_at = None if head_says_s is None else NOW + timedelta(seconds=head_says_s)
+        job = RayJob(status=RayStatus.SUCCEEDED, exit_code=0, ended_at=ended_at)
+        change = step(an_attempt(AttemptState.RUNNING, started_at=NOW), Seen(job=job), after_s=3600)
+        assert change.ended_at == (None if believed_s is None else NOW + timedelta(seconds=believed_s))
+
     def test_a_head_that_forgot_the_job_was_restarted(self) -> None:
         change = step(an_attempt(AttemptState.RUNNING), Seen(job=None))
         assert change.end is not None
@@ -256,14 +269,15 @@ class TestCollectingAndReleasing:
         assert step(view, after_s=LOST_NODE_S + 10).state is AttemptState.ENDED
 
     def test_of_a_cluster_that_was_taken_down_nothing_is_left(self) -> None:
-        stopped = an_attempt(AttemptState.RELEASING, cluster=a_cluster(state=ClusterState.STOPPED))
-        assert step(stopped).state is AttemptState.ENDED
+        for state in (ClusterState.STOPPED, ClusterState.FAILED):
+            down = an_attempt(AttemptState.RELEASING, cluster=a_cluster(state=state, is_absent=True))
+            assert step(down).state is AttemptState.ENDED
 
     def test_ray_forgets_it_only_when_it_will_not_write_it_anew_also_after_a_restart(self) -> None:
         view = an_attempt(AttemptState.RELEASING)
         assert what(view, after_s=1) is Do.WAIT
         assert step(view, Seen(done=True), after_s=1).is_nothing
-        assert pause_s(view, Action(do=Do.WAIT), Change(), NOW + timedelta(seconds=1)) == FORGET_AFTER_S - 1
+        assert pause_s(view, Action(do=Do.WAIT), Change(), NOW + timedelta(seconds=1), 0.5) == FORGET_AFTER_S - 1
         assert what(view, after_s=FORGET_AFTER_S) is Do.RELEASE
 
     def test_an_ended_one_needs_nothing(self) -> None:
@@ -273,17 +287,22 @@ class TestCollectingAndReleasing:
 class TestPace:
     def test_a_young_job_is_looked_at_often_and_an_old_one_seldom(self) -> None:
         look = Action(do=Do.LOOK)
-        young = pause_s(an_attempt(AttemptState.RUNNING), look, Change(), NOW + timedelta(seconds=1))
-        old = pause_s(an_attempt(AttemptState.RUNNING), look, Change(), NOW + timedelta(hours=1))
+        young = pause_s(an_attempt(AttemptState.RUNNING), look, Change(), NOW + timedelta(seconds=1), 0.5)
+        old = pause_s(an_attempt(AttemptState.RUNNING), look, Change(), NOW + timedelta(hours=1), 0.5)
         assert young is not None
         assert young < 0.2
         assert old == 5.0
 
     def test_after_a_change_the_next_step_follows_at_once(self) -> None:
-        assert pause_s(an_attempt(), Action(do=Do.LOOK), Change(state=AttemptState.COLLECTING), NOW) == 0.0
+        assert pause_s(an_attempt(), Action(do=Do.LOOK), Change(state=AttemptState.COLLECTING), NOW, 0.5) == 0.0
+
+    def test_a_driver_is_looked_for_when_such_have_started_lately(self) -> None:
+        assert (
+            pause_s(an_attempt(), Action(do=Do.POST), Change(state=AttemptState.PENDING, posted=True), NOW, 0.7) == 0.7
+        )
 
     def test_before_a_job_is_forgotten_there_is_nothing_to_look_for(self) -> None:
         view, released = an_attempt(AttemptState.COLLECTING), Change(state=AttemptState.RELEASING)
-        assert pause_s(view, Action(do=Do.COLLECT), released, NOW) == FORGET_AFTER_S
+        assert pause_s(view, Action(do=Do.COLLECT), released, NOW, 0.5) == FORGET_AFTER_S
         own = replace(view, run_mode=RunMode.ON_DEMAND)
-        assert pause_s(own, Action(do=Do.COLLECT), released, NOW) == 0.0
+        assert pause_s(own, Action(do=Do.COLLECT), released, NOW, 0.5) == 0.0

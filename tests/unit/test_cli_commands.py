@@ -221,6 +221,11 @@ class TestCreate:
             "policy": {"preset": "failover"},
         }
 
+    def test_secrets_of_a_credential_are_read_one_a_line(self, server: StandIn, cli: Cli) -> None:
+        server.on("POST", "/credentials", lambda request: Reply(status=201, body={"name": request.body["name"]}))
+        assert cli("credential", "create", "store", "--type", "cos", stdin="id-1\nkey-2\n").exit_code == 0
+        assert server.requests[-1].body["data"] == {"secret_id": "id-1", "secret_key": "key-2"}
+
     def test_a_secret_stands_alone_on_standard_output(self, server: StandIn, cli: Cli) -> None:
         server.on("POST", "/tokens", lambda request: Reply(status=201, body=request.body | {"secret": "s3cret"}))
         result = cli("token", "create", "ci", "--user", "ci", "--role", "submitter")
@@ -239,6 +244,18 @@ class TestEdit:
         result = cli("job", "edit", "demo", "--entrypoint", "python main.py", VISUAL=editor, EDITOR=editor)
         assert result.stderr == "nothing to change\n"
         assert server.asked("PATCH", "/jobs/demo") == []
+
+    def test_members_that_are_only_named_keep_what_they_had(self, server: StandIn, cli: Cli) -> None:
+        there = {"name": "g", "members": [{"cluster": "a", "tier": 1, "order": 5}, {"cluster": "b", "tier": 2}]}
+        server.on("GET", "/cluster-groups/g", Reply(body=there, headers={"ETag": '"3"'}))
+        server.on("PATCH", "/cluster-groups/g", lambda request: Reply(body=there | request.body))
+        cli("group", "edit", "g", "-f", "-", stdin="members: [c, {cluster: b}, a, {cluster: d, order: 9}]\n")
+        assert server.requests[-1].body["members"] == [
+            {"cluster": "c", "order": 0},
+            {"cluster": "b", "order": 1},
+            {"cluster": "a", "tier": 1, "order": 2},
+            {"cluster": "d", "order": 9},
+        ]
 
     def test_in_the_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         editor = _editor(tmp_path, "text.replace('main.py', 'other.py').replace('cluster: c1\\n', '')")
@@ -259,22 +276,6 @@ class TestEdit:
         assert result.exit_code == 6
         kept = result.stderr.split("your text is kept in ")[1].split()[0]
         assert "other.py" in Path(kept).read_text()
-
-    def test_a_policy_is_put_against_its_revision(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
-        path = "/cluster-groups/g/policy"
-        body = {"timezone": "UTC", "members": [{"cluster": "a"}], "policy": {"preset": "failover"}, "revision": 4}
-        server.on("GET", path, Reply(body=body, headers={"ETag": '"4"'}))
-        server.on("PUT", path, lambda request: Reply(body=body | request.body))
-        editor = _editor(tmp_path, "text.replace('UTC', 'Asia/Shanghai')")
-        assert cli("group", "policy", "edit", "g", "--comment", "why", VISUAL=editor, EDITOR=editor).exit_code == 0
-        request = server.requests[-1]
-        assert request.headers["if-match"] == '"4"'
-        assert request.body == {
-            "timezone": "Asia/Shanghai",
-            "members": [{"cluster": "a"}],
-            "policy": {"preset": "failover"},
-            "comment": "why",
-        }
 
     def test_a_copy_keeps_every_field(self, server: StandIn, cli: Cli) -> None:
         body = {"name": "demo-copy", "run_mode": "cluster", "cluster": "c1", "retry_safe": True}
@@ -366,6 +367,14 @@ class TestPackage:
         assert self.CONTENT in first.body
         assert self.CONTENT in second.body
 
+    def test_from_object_storage(self, server: StandIn, cli: Cli) -> None:
+        server.on("POST", "/packages", Reply(status=201, body={"id": "pkg_1"}))
+        args = ("--credential", "store", "--region", "ap-guangzhou", "-o", "name")
+        assert cli("package", "fetch", "cos://jobs-1250000000/v1/a b.zip", *args).stdout == "pkg_1\n"
+        source = {"type": "cos", "bucket": "jobs-1250000000", "key": "v1/a b.zip"}
+        assert server.requests[-1].body == {"source": source | {"region": "ap-guangzhou", "credential": "store"}}
+        assert cli("package", "fetch", "https://host/a.zip", "--credential", "store").exit_code == 2
+
     def test_a_download_is_checked_and_leaves_nothing_half(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         about = {"id": "pkg_1", "file_name": "../a.zip", "sha256": hashlib.sha256(self.CONTENT).hexdigest()}
         server.on("GET", "/packages/pkg_1", about)
@@ -433,7 +442,8 @@ class TestVerbs:
         for told in (
             "QUOTA_INSUFFICIENT: 4 of 4",
             "whoever owns the quota",
-            "position 2, 1 ahead",
+            "position 2\n",
+            "right before it: run_0\n",
             "wait or ask",
             "CORDONED",
         ):

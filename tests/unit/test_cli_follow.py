@@ -256,7 +256,7 @@ class TestCommand:
         server.on("GET", f"/runs/{RUN_ID}", lambda _request: Reply(body=next(states)))
         result = cli("job", "run", "demo", "--follow")
         assert result.exit_code == 1
-        assert "WAITING  QUEUED_BEHIND: others first  position 3  2 ahead" in result.stderr
+        assert "WAITING  QUEUED_BEHIND: others first  position 3\n" in result.stderr
         assert "cluster  active  1/2" in result.stderr
         assert "stopped/BY_USER" in result.stderr
 

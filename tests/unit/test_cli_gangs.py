@@ -101,6 +101,11 @@ class TestRuns:
         assert header.split() == ["GROUP", "TASK", "STATE", "EXIT", "CODE", "ADDRESS", "HOST", "STARTED", "ENDED"]
         assert row.split()[:6] == ["trainer", "1", "FAILED", "3", "172.16.0.2", "10.0.0.2"]
 
+    def test_tasks_of_an_earlier_attempt(self, server: StandIn, cli: Cli) -> None:
+        server.on("GET", "/runs/run_1/tasks", {"items": [TASK], "next_cursor": None})
+        assert cli("run", "tasks", "run_1", "--attempt", "2").exit_code == 0
+        assert server.requests[-1].query == {"attempt": "2"}
+
     @pytest.mark.parametrize(
         ("options", "whose"),
         [

@@ -208,6 +208,11 @@ class TestDocuments:
             "ok": True,
         }
 
+    def test_what_yaml_may_be_written_as(self) -> None:
+        text = "[True, FALSE, Null, NULL, ~, +5, 1e3, 2E-1, .5, -1., 0x1f, 0o17, 1e, truE, nULL, 0x, .]"
+        words = ["1e", "truE", "nULL", "0x", "."]
+        assert parse_value(text) == [True, False, None, None, None, 5, 1000.0, 0.2, 0.5, -1.0, 31, 15, *words]
+
     def test_what_is_written_is_read_again_as_it_was(self) -> None:
         texts = [
             "on",
@@ -216,7 +221,13 @@ class TestDocuments:
             "1.5e3",
             "007",
             "0x1f",
+            "0o17",
+            "+5",
+            ".5",
+            "2E-1",
             "null",
+            "Null",
+            "FALSE",
             "~",
             "true",
             "a: b",

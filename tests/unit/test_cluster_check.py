@@ -14,9 +14,7 @@ from cluster_groups.check import (
     check_package,
     warnings_about_image,
 )
-from cluster_groups.check_policy import check_draft, policy_of
 from cluster_groups.model.cluster import ClusterConfig, NodeSpec, WorkerGroup
-from cluster_groups.model.group import Member, Policy, PolicyDraft
 from cluster_groups.model.quota import GpuCapacity, GroupConfig, PackageConfig
 from kernel.errors import Problem
 from kernel.resources import Resources
@@ -214,36 +212,3 @@ class TestPools:
         ]
         group = GroupConfig(name="g", resource_package="p", quota=Resources(memory_gib=-1))
         assert found(check_group(group)) == [("VALUE_OUT_OF_RANGE", "/quota/memory_gib")]
-
-
-class TestPolicies:
-    @pytest.mark.parametrize(
-        ("draft", "problem"),
-        [
-            (PolicyDraft(timezone="Mars/Olympus"), ("UNKNOWN_TIMEZONE", "/timezone")),
-            (PolicyDraft(timezone="../etc"), ("UNKNOWN_TIMEZONE", "/timezone")),
-            (PolicyDraft(timezone="America"), ("UNKNOWN_TIMEZONE", "/timezone")),
-            (PolicyDraft(timezone=""), ("UNKNOWN_TIMEZONE", "/timezone")),
-            (PolicyDraft(members=(Member(cluster="a"),) * 2), ("DUPLICATE_MEMBER", "/members/1/cluster")),
-            (PolicyDraft(policy={"preset": "off_peak"}), ("POLICY_PRESET_NOT_AVAILABLE", "/policy/preset")),
-            (PolicyDraft(policy={"rank": "weighted"}), ("POLICY_RANK_NOT_AVAILABLE", "/policy/rank")),
-            (PolicyDraft(policy={"tier": 1}), ("UNKNOWN_FIELD", "/policy/tier")),
-            (PolicyDraft(policy={"lost_timeout_s": 9}), ("VALUE_OUT_OF_RANGE", "/policy/lost_timeout_s")),
-            (PolicyDraft(policy={"max_wait_s": 0}), ("VALUE_OUT_OF_RANGE", "/policy/max_wait_s")),
-            (PolicyDraft(comment="x" * 2001), ("TEXT_TOO_LONG", "/comment")),
-        ],
-    )
-    def test_each_rule_has_its_code_and_place(self, draft: PolicyDraft, problem: tuple[str, str]) -> None:
-        assert found(check_draft(draft)) == [problem]
-
-    def test_at_most_fifty_members(self) -> None:
-        members = tuple(Member(cluster=f"c{index}") for index in range(51))
-        assert check_draft(PolicyDraft(members=members[:50])) == []
-        assert found(check_draft(PolicyDraft(members=members))) == [("TOO_MANY_MEMBERS", "/members")]
-
-    def test_what_is_left_out_is_filled_in(self) -> None:
-        assert policy_of({}) == policy_of({"preset": "failover", "rank": None}) == Policy()
-        assert policy_of({"lost_timeout_s": 60, "max_wait_s": None}) == Policy(lost_timeout_s=60)
-
-    def test_time_zones(self) -> None:
-        assert check_draft(PolicyDraft(timezone="Asia/Shanghai")) == []

@@ -36,6 +36,16 @@ async def test_only_what_looks_like_a_node_agent_is_asked_for_logs(told: str | N
     assert (job.status, job.driver_address) == (RayStatus.RUNNING, believed)
 
 
+@pytest.mark.parametrize(
+    ("told", "believed"),
+    [(1_790_000_000_250, 1_790_000_000.25), (0, None), (None, None), ("soon", None), (10**30, None)],
+)
+async def test_an_end_is_a_time_or_unknown(told: object, believed: float | None) -> None:
+    job = await gateway(httpx.Response(200, json={"status": "FAILED", "end_time": told})).look(HEAD, "run_1-a1")
+    assert job is not None
+    assert (job.ended_at.timestamp() if job.ended_at else None) == believed
+
+
 @pytest.mark.parametrize("answer", [{"text": "<html>"}, {"json": []}, {"json": {"status": "QUEUED"}}])
 async def test_something_else_at_the_address_is_no_answer_of_the_cluster(answer: dict[str, object]) -> None:
     with pytest.raises(ClusterUnreachable):

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from cluster_groups.decide.health import after_failed_submits, judge, list_is_due, unfit
-from cluster_groups.model.cluster import ProbeResult
+from cluster_groups.decide.health import after_failed_submits, begun_anew, health_in, judge, list_is_due, unfit
+from cluster_groups.model.cluster import ClusterState, ProbeResult
 from cluster_groups.model.health import FailedSubmit, Health, HealthStatus
 from kernel.reasons import Reason
-from tests.builders.clusters import NOW, a_node
+from tests.builders.clusters import NOW, a_cluster, a_node
 
 PENDING, HEALTHY, UNHEALTHY = HealthStatus.PENDING, HealthStatus.HEALTHY, HealthStatus.UNHEALTHY
 UNKNOWN, FLAPPING = HealthStatus.UNKNOWN, HealthStatus.FLAPPING
@@ -37,11 +38,93 @@ class Watch:
         self.health = after_failed_submits(self.health, failed, self.now)
         return self.health.status
 
+    def goes(self, before: ClusterState, state: ClusterState) -> HealthStatus:
+        self.health = health_in(state, a_cluster(before, health=self.health), self.now)
+        return self.health.status
+
+    def restart(self, begin: ClusterState = ClusterState.FAILED) -> HealthStatus:
+        """After its head died, or somebody stopped it."""
+        way = [ClusterState.RUNNING, begin, ClusterState.STARTING, ClusterState.RUNNING]
+        return [self.goes(*step) for step in pairwise(way)][-1]
+
     def _look(self, look: str) -> HealthStatus:
         self.now += self.every
         result = None if look == " " else ProbeResult(at=self.now, failure=MISS if look == "x" else None)
         self.health = judge(self.health, result, self.now)
         return self.health.status
+
+
+class TestRecovery:
+    """What a group's failback goes by (policy.md §2)."""
+
+    def test_is_from_when_it_was_ill(self) -> None:
+        watch = Watch()
+        watch.see("...")
+        assert watch.health.recovered_at is None
+        watch.see("xxx")
+        assert watch.health.recovered_at is None
+        assert watch.after(".......") is HEALTHY
+        assert watch.health.recovered_at == watch.now
+        watch.see("...")
+        assert watch.health.recovered_at == watch.now - 3 * watch.every
+
+    def test_is_none_after_a_time_in_which_nobody_looked(self) -> None:
+        watch = Watch()
+        assert watch.see(".     .")[-2:] == [UNKNOWN, HEALTHY]
+        assert watch.health.recovered_at is None
+
+
+class TestBegunAnew:
+    """What does not say how it is now is void; not that it was ill."""
+
+    def test_a_head_that_died_was_ill(self) -> None:
+        watch = Watch()
+        watch.see("...")
+        assert watch.restart() is PENDING
+        assert watch.after(".") is HEALTHY
+        assert watch.health.recovered_at == watch.now
+        watch.see(".")
+        assert (watch.health.was_ill, watch.health.recovered_at) == (False, watch.now - watch.every)
+
+    def test_one_that_dies_again_and_again_flaps(self) -> None:
+        watch = Watch()
+        watch.see(".")
+        watch.restart()
+        watch.see(".")
+        assert watch.restart() is FLAPPING
+        assert set(watch.see("." * 29)) == {FLAPPING}
+        assert watch.restart() is FLAPPING
+        assert watch.see("." * 30)[-2:] == [FLAPPING, HEALTHY]
+
+    def test_what_died_before_its_first_look_is_no_change(self) -> None:
+        watch = Watch()
+        watch.see(".")
+        for _ in range(5):
+            watch.restart()
+        assert (watch.after("."), len(watch.health.changes)) == (HEALTHY, 2)
+
+    def test_one_that_somebody_stops_returns_at_once(self) -> None:
+        watch = Watch()
+        watch.see("." + TestFlapping.DOWN_AND_UP)
+        watch.restart()
+        assert watch.restart(ClusterState.STOPPING) is PENDING
+        assert watch.after(".") is HEALTHY
+        assert (watch.health.recovered_at, watch.health.changes) == (None, ())
+
+    @pytest.mark.parametrize(("looks", "recovers"), [("..", False), (".xxx", True), (".xxx    ", True)])
+    def test_an_edit_heals_nothing(self, looks: str, *, recovers: bool) -> None:
+        watch = Watch()
+        watch.see(looks)
+        watch.health = begun_anew(begun_anew(watch.health, watch.now), watch.now)
+        assert watch.see("xx.") == [PENDING, PENDING, HEALTHY]
+        assert watch.health.recovered_at == (watch.now if recovers else None)
+
+    def test_an_edit_does_not_forget_when_it_recovered(self) -> None:
+        watch = Watch()
+        watch.see("." + TestFlapping.DOWN_AND_UP)
+        watch.health = begun_anew(watch.health, watch.now)
+        assert watch.after(".") is HEALTHY
+        assert watch.health.recovered_at == watch.now - watch.every
 
 
 class TestFirst:

@@ -20,7 +20,7 @@ def figures(metrics: Metrics) -> dict[tuple[str, ...], float]:
 def test_what_is_decided_placed_and_ended_is_counted() -> None:
     metrics = Metrics(FakeClock())
     run = a_run(0, enqueued_at=NOW)
-    plan = AdmissionPlan(starts=(Start(run=run, cluster_id="clu_1", cluster="c1", decision={}),))
+    plan = AdmissionPlan(starts=(Start(run=run, cluster_id="clu_1", cluster="c1", record=dict),))
     ended = Change(end=End(end_class=EndClass.USER, code=EndCode.EXIT_NONZERO))
     metrics.watch(Step("queue", "queue", Stage.DECIDED, plan, decided_in_s=0.25))
     metrics.watch(Step("queue", "queue", Stage.APPLIED, plan))

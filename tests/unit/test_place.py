@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster_groups.decide.choose import match_cluster
+from cluster_groups.decide.match import match_cluster
 from cluster_groups.decide.node_pool import Amounts, NodePool, amounts_of, pool_of, sizes_of
 from cluster_groups.decide.place import Placement, never_fits, place, spared
 from cluster_groups.model.cluster import HEAD_GROUP, Node, NodeShape

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rayjobs.runner.clock import now_s
 from rayjobs.runner.guard import Ended, Guard
 from rayjobs.runner.spawn import Launch, spawn_guard
 from tests.builders.leaky import Leak, a_leak
@@ -19,12 +20,12 @@ from tests.builders.waiting import wait_until
 
 
 class Spawned:
-    def __init__(self, folder: Path, command: str, max_runtime_s: float | None = None) -> None:
+    def __init__(self, folder: Path, command: str, **limits: float) -> None:
         self.log = folder / "task.log"
         self.events_file = folder / "guard.jsonl"
         bootstrap = folder / "pai_bootstrap.sh"
         bootstrap.write_text(command)
-        order = Launch(str(bootstrap), str(self.events_file), stop_grace_s=0.5, max_runtime_s=max_runtime_s)
+        order = Launch(str(bootstrap), str(self.events_file), **{"stop_grace_s": 0.5, "max_runtime_s": None, **limits})
         environment = {"PATH": os.environ["PATH"], "ODD": os.fsdecode(b"\xff"), "PYTHONHOME": "/none"}
         self.guard: Guard = spawn_guard(order, environment, str(self.log), str(unpacked_runner(folder)))
 
@@ -67,6 +68,21 @@ def test_stops_everybody(tmp_path: Path, leak: Leak) -> None:
     spawned.guard.stop()
     assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "STOPPED")
     assert leak.survivors() == {}
+
+
+def test_what_ended_by_itself_was_not_stopped(tmp_path: Path) -> None:
+    """Of tasks that fail together the first decides, and the stop may reach the others' guards with their ends."""
+    goes_on = tmp_path / "goes-on"
+    spawned = Spawned(tmp_path, f"until [ -e {goes_on} ]; do sleep 0.01; done; exit 3")
+    wait_until(lambda: spawned.events_file.exists() and spawned.events() == ["task_started"])
+    bash = psutil.Process(json.loads(spawned.events_file.read_text())["pid"])
+    guard = psutil.Process(bash.ppid())
+    guard.suspend()
+    goes_on.touch()
+    wait_until(lambda: bash.status() == psutil.STATUS_ZOMBIE)
+    spawned.guard.stop()
+    guard.resume()
+    assert spawned.guard.wait() == Ended(3, None, "EXITED")
 
 
 def test_ends_everybody_when_the_time_is_up(tmp_path: Path, leak: Leak) -> None:
@@ -118,3 +134,39 @@ def test_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         spawn_guard(order, {}, str(tmp_path / "task.log"), str(tmp_path / "nowhere"))
     assert "muster_runner" in (tmp_path / "task.log").read_text()
+
+
+class TestLease:
+    def test_ends_everybody_when_it_is_over(self, tmp_path: Path, leak: Leak) -> None:
+        spawned = Spawned(tmp_path, leak.command("sleep 300"), lease_until=now_s() + 1.5)
+        wait_until(leak.all_started)
+        assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "LEASE_EXPIRED")
+        assert leak.survivors() == {}
+
+    def test_goes_on_for_as_long_as_it_is_held(self, tmp_path: Path) -> None:
+        spawned = Spawned(tmp_path, "sleep 1.5; exit 3", lease_until=now_s() + 1)
+        for rest_s in (1, 2, 600):
+            spawned.guard.hold(now_s() + rest_s)
+        assert spawned.guard.wait() == Ended(3, None, "EXITED")
+
+    def test_is_over_at_once_when_it_is_told_so(self, tmp_path: Path) -> None:
+        spawned = Spawned(tmp_path, "sleep 300", lease_until=now_s() + 600)
+        spawned.guard.hold(now_s())
+        assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "LEASE_EXPIRED")
+
+    def test_nothing_begins_after_it(self, tmp_path: Path) -> None:
+        spawned = Spawned(tmp_path, f"touch {tmp_path}/began", lease_until=now_s() - 1)
+        assert spawned.guard.wait() == Ended(0, None, "LEASE_EXPIRED")
+        assert not (tmp_path / "began").exists()
+
+    def test_cuts_the_grace_of_a_stop_short(self, tmp_path: Path) -> None:
+        """Who relies on the lease's end does not know of the stop."""
+        deaf = "trap '' TERM; touch up; while :; do sleep 0.1; done"
+        spawned = Spawned(tmp_path, f"cd {tmp_path}; {deaf}", stop_grace_s=3, lease_until=now_s() + 600)
+        wait_until((tmp_path / "up").exists)
+        spawned.guard.stop()
+        wait_until(lambda: "stopping" in spawned.events())
+        spawned.guard.hold(now_s() - 2.5)
+        asked_at = now_s()
+        assert spawned.guard.wait() == Ended(137, signal.SIGKILL, "STOPPED")
+        assert now_s() - asked_at < 2

@@ -39,11 +39,21 @@ def test_another_file(state_dir: Path, tmp_path: Path, monkeypatch: pytest.Monke
     ("toml", "reason"),
     [
         ("port = 'x'", "port: Input should be a valid integer"),
+        ("callback_url = 'muster:8266'", "callback_url: must be http://host or https://host"),
+        ("callback_url = 'http://'", "callback_url: must be http://host or https://host"),
+        ("callback_url = 'http://u:p@muster'", "callback_url: must be http://host or https://host"),
+        ("callback_url = 'http://muster/?a=b'", "callback_url: must be http://host or https://host"),
+        ("callback_url = 'http://muster:x'", "callback_url: Port could not be cast to integer value"),
         ("lease_ttl_s = 10", "lease_ttl_s: Input should be greater than or equal to 30"),
         (
             "ray_default_target = 'nowhere/x'",
             "ray_default_target: must be clusters/<name>, groups/<name> or jobs/<name>",
         ),
+        ("blob_store = 'bucket'", "blob_store: must be s3://bucket/prefix or cos://name-appid/prefix"),
+        ("blob_store = 's3://bucket/../x'", "blob_store: must be s3://bucket/prefix or cos://name-appid/prefix"),
+        ("blob_store = 'cos://b-1250000000'", "blob_store: cos:// needs blob_region, blob_key_id and blob_secret_key"),
+        ("blob_endpoint = 'https://u:p@s3'", "blob_endpoint: must be http://host or https://host"),
+        ("object_endpoints = 'https://a b'", "object_endpoints: must be http://host or https://host"),
         ("port = ", "Invalid value"),
     ],
 )
@@ -54,6 +64,12 @@ def test_what_is_wrong_is_named(state_dir: Path, toml: str, reason: str) -> None
     told = f"{refused.value.params['source']}: {refused.value.params['reason']}"
     assert str(state_dir / "muster.toml") in told
     assert reason in told
+
+
+@pytest.mark.parametrize("url", ["http://muster:8266/", "http://muster:8266", "https://[::1]/muster/"])
+def test_an_address_to_call_ends_without_a_slash(state_dir: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("MUSTER_CALLBACK_URL", url)
+    assert Settings.load().callback_url == url.rstrip("/")
 
 
 def test_a_variable_that_is_wrong_is_named(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

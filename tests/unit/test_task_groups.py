@@ -81,7 +81,7 @@ class TestNames:
     def test_names(self, name: str) -> None:
         assert problems(named(name)) == []
 
-    @pytest.mark.parametrize("name", ["", "A" * 21, "1a", "a.b", "-a", "a b", "任务", "a\n"])
+    @pytest.mark.parametrize("name", ["A" * 21, "1a", "a.b", "-a", "a b", "任务", "a\n"])
     def test_no_names(self, name: str) -> None:
         assert problems(named(name)) == [("TASK_GROUP_NAME_INVALID", "/task_groups/0/name")]
 
@@ -106,7 +106,13 @@ class TestNames:
         ]
 
     def test_one_group_need_not_be_named(self) -> None:
-        assert TaskGroup(count=1, entrypoint="true").name == "TaskG1"
+        assert problems(named("")) == []
+        assert with_defaults(named("")).task_groups[0].name == "TaskG1"
+
+    def test_of_several_each_is_named(self) -> None:
+        missing = "TASK_GROUP_NAME_REQUIRED"
+        assert problems(named("a", "")) == [(missing, "/task_groups/1/name")]
+        assert problems(named("", "a", "")) == [(missing, "/task_groups/0/name"), (missing, "/task_groups/2/name")]
 
 
 class TestNumbers:
