@@ -22,7 +22,10 @@ check: setup ## lint, types, import directions, sizes, texts, generated files
 	$(BIN)/pytest -q tests/architecture
 
 test: setup ## every test that needs neither root nor a service this machine lacks
-	$(BIN)/pytest --ignore tests/architecture
+	$(BIN)/pytest --ignore tests/architecture --ignore tests/e2e/test_failover.py
+
+drills: setup ## clusters that are stopped, killed, frozen and cut off under runs, on real Ray; some ten minutes
+	$(BIN)/pytest tests/e2e/test_failover.py
 
 test-fast: setup ## the tests that start no Ray
 	$(BIN)/pytest --ignore tests/architecture -m "not ray"
@@ -57,4 +60,4 @@ bench: setup ## measure beside plain Ray, some half an hour; with RECORD=1 into 
 demo: setup ## run the sample once in each run mode, on real Ray clusters on this machine
 	$(BIN)/python docs/demo/demo.py
 
-.PHONY: bench check demo docs failures fmt help migration openapi run s3-server setup test test-fast
+.PHONY: bench check demo docs drills failures fmt help migration openapi run s3-server setup test test-fast

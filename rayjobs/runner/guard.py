@@ -239,9 +239,12 @@ class _Watch:
     def _begin_to_end(self, reason: str, now: float) -> None:
         self._reason = reason
         self._grace_until = now + self._task.stop_grace_s
+        slept = now >= self._kill_at()  # another attempt may be under way: nobody gets to act once more
+        if slept and self._code is None:  # most of it at once, before the rest is looked for
+            send(signal.SIGKILL, {-self._bash})
         self._task.log.write("stopping", reason=reason)
         everybody = freeze(os.getpid())
-        if now < self._kill_at():  # else we slept, and another attempt may be under way: nobody gets to act once more
+        if not slept:
             send(signal.SIGTERM, everybody)
             send(signal.SIGCONT, everybody)
 

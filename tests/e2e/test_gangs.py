@@ -122,7 +122,8 @@ class TestOnACluster:
         said = service.muster("run", "wait", run)
         assert (said.code, "lost/NODE_LOST" in said.err) == (1, True), said
         assert_nothing_runs("bereft")
-        assert {one["state"] for one in service.items("run", "tasks", run)} == {"LOST", "STOPPED"}
+        ends = {(one["state"], one["exit_code"] is None) for one in service.items("run", "tasks", run)}
+        assert ends == {("FAILED", True), ("STOPPED", False)}
 
     def test_a_start_that_finds_no_room_is_given_back_and_comes_again(
         self, service: Service, cluster: str, package: str
