@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
-import structlog
 import uvicorn
 import uvloop
 
@@ -22,8 +21,6 @@ from api.texts import Language, say
 from api.wiring import Services, prepare, running, wire
 from kernel.errors import MusterError, Unavailable
 from kernel.loop import Observer
-
-log = structlog.get_logger()
 
 GRACE_S = 5
 """For answers under way when the service is told to stop; streams end by themselves."""
@@ -91,7 +88,6 @@ def _own_folder(settings: Settings) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             folder.chmod(0o700)
-            log.warning("state folder closed to others", path=str(folder))
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError("it may not be written to")
     except OSError as error:

@@ -24,7 +24,7 @@ def on_small_disk(size: str) -> list[str]:
 
 def refusal(home: Path, command: list[str] | None = None, **variables: str) -> str:
     """The code that `muster serve` gives for not starting."""
-    (home / "state").mkdir(exist_ok=True)
+    (home / "state").mkdir(mode=0o700, exist_ok=True)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(home), "MUSTER_STATE_DIR": str(home / "state"), **variables}
     done = subprocess.run(
         command or [str(MUSTER), "serve"], env=environment, capture_output=True, text=True, timeout=60, check=False
