@@ -105,7 +105,8 @@ class Lab:
 
     def processes(self, name: str) -> list[psutil.Process]:
         """Of the cluster's nodes, with all that came of them: their guards, drivers, and what runs ran."""
-        nodes = [psutil.Process(node.pid) for node in self.cluster(name).nodes]
+        guards = {node.pid for node in self.cluster(name).nodes}
+        nodes = [one for one in psutil.process_iter() if one.pid in guards]
         return [one for node in nodes for one in (node, *node.children(recursive=True))]
 
     def launch(self) -> None:
@@ -158,6 +159,8 @@ def _make_clusters(lab: Lab) -> None:
 def _as_before(lab: Lab) -> Iterator[None]:
     """Whatever a failed drill has left."""
     yield
+    if lab.get("clusters/near")["state"] == "RUNNING":
+        thaw(lab, "near")
     for run in lab.get("runs", limit=500)["items"]:
         if not run["ended_at"]:
             lab.service.done("run", "stop", run["id"])
@@ -328,7 +331,8 @@ def freeze(lab: Lab, cluster: str) -> None:
 
 def thaw(lab: Lab, cluster: str) -> None:
     for process in lab.processes(cluster):
-        process.send_signal(signal.SIGCONT)
+        with suppress(psutil.NoSuchProcess):  # its guard was faster
+            process.send_signal(signal.SIGCONT)
 
 
 def runs_on_spare(lab: Lab, *runs: str) -> bool:
