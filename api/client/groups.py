@@ -4,10 +4,10 @@ from typing import Any
 
 from api.client import Json
 from api.client.http import Answer
-from api.client.resource import Resource
+from api.client.resource import WithQueue
 
 
-class Groups(Resource):
+class Groups(WithQueue):
     path = "/cluster-groups"
 
     def policy(self, ref: str, revision: int | None = None) -> Answer:

@@ -33,6 +33,7 @@ def cli(server: StandIn, tmp_path: Path) -> Cli:
     [
         (["quota", "group", "queue", "lab"], "/resource-groups/lab/queue"),
         (["cluster", "queue", "lab"], "/clusters/lab/queue"),
+        (["group", "queue", "lab"], "/cluster-groups/lab/queue"),
     ],
 )
 def test_a_queue_tells_for_whom_capacity_is_held(server: StandIn, cli: Cli, command: list[str], path: str) -> None:
