@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -69,6 +69,11 @@ class BucketError(Exception):
         self.reason = reason
         self.passing = passing
 
+    @property
+    def is_past_end(self) -> bool:
+        """The range that was asked for begins behind the object."""
+        return self.reason in {"InvalidRange", "HTTP 416"}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
@@ -86,6 +91,24 @@ class OpenObject:
     read: Callable[[int], bytes]
     """At most so many bytes; none at the end. Raises `BucketError`."""
     close: Callable[[], None]
+
+
+class Stream(Protocol):
+    """What both SDKs answer an object's bytes with."""
+
+    def read(self, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the headers say of a stream; None: they do not say it."""
+
+    etag: str | None
+    version: str | None
+    content_length: str | int | None
+    content_range: str | None
 
 
 class Bucket(Protocol):
@@ -202,15 +225,33 @@ def error_for(status: int, code: str) -> BucketError:
     return BucketError(Trouble.FAILED, reason, passing=status >= 500 or status == 429)
 
 
-def range_header(start: int, end: int | None) -> str | None:
-    """None for the whole: an empty object has no range that could be asked for."""
-    if start == 0 and end is None:
-        return None
-    return f"bytes={start}-{'' if end is None else end - 1}"
+def conditions(start: int, end: int | None, pin: Pin | None) -> dict[str, str]:
+    """Of a GET, by the names that both SDKs give them. The whole has no range: an empty object has none to ask for."""
+    asked = {} if start == 0 and end is None else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+    if pin is not None:
+        asked |= {"VersionId": pin.version} if pin.version else {"IfMatch": pin.etag}
+    return asked
 
 
-def whole_size(content_range: str | None, content_length: int) -> int:
-    return int(content_range.rpartition("/")[2]) if content_range else content_length
+def opened_object(stream: Stream, told: Answer, failures: Callable[[], AbstractContextManager[None]]) -> OpenObject:
+    """`failures` makes `BucketError` of what the SDK raises."""
+    if told.etag is None or told.content_length is None:
+        stream.close()
+        raise BucketError(Trouble.FAILED, "incomplete answer", passing=True)
+
+    def read(size: int) -> bytes:
+        with failures():
+            return stream.read(size)
+
+    whole = told.content_range.rpartition("/")[2] if told.content_range else told.content_length
+    return OpenObject(
+        pin=Pin(etag=told.etag, version=told.version), size_bytes=int(whole), read=read, close=stream.close
+    )
+
+
+def numbered(etags: Sequence[str]) -> list[dict[str, int | str]]:
+    """The parts of an upload, as both SDKs take them."""
+    return [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
 
 
 def _open_again(bucket: Bucket, key: str, span: tuple[int, int], pin: Pin) -> OpenObject:

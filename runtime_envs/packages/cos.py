@@ -16,6 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from runtime_envs.packages.base import Blob
 from runtime_envs.packages.bucket import (
+    Answer,
     BucketAddress,
     BucketError,
     BucketKeys,
@@ -23,9 +24,10 @@ from runtime_envs.packages.bucket import (
     Patience,
     Pin,
     Trouble,
+    conditions,
     error_for,
-    range_header,
-    whole_size,
+    numbered,
+    opened_object,
 )
 
 _CONNECTIONS = 32
@@ -47,17 +49,15 @@ class CosBucket:
         self._client: Any = CosS3Client(config, retry=patience.tries - 1, session=_session())
 
     def open(self, key: str, start: int, end: int | None, pin: Pin | None) -> OpenObject | None:
-        ask = {"Range": range_header(start, end)} if range_header(start, end) else {}
-        if pin:
-            ask |= {"VersionId": pin.version} if pin.version else {"IfMatch": pin.etag}
+        ask = conditions(start, end, pin)
         try:
             with _failures():
                 got = self._client.get_object(self._bucket, key, KeySimplifyCheck=False, **ask)
         except BucketError as error:
-            if error.reason in {"InvalidRange", "HTTP 416"}:
+            if error.is_past_end:
                 return None
             raise
-        return _open_object(got)
+        return _opened(got)
 
     def put(self, key: str, data: bytes) -> None:
         with _failures():
@@ -74,9 +74,8 @@ class CosBucket:
         return etag
 
     def complete(self, key: str, upload: str, etags: Sequence[str]) -> None:
-        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
         with _failures():
-            self._client.complete_multipart_upload(self._bucket, key, upload, {"Part": parts})
+            self._client.complete_multipart_upload(self._bucket, key, upload, {"Part": numbered(etags)})
 
     def abort(self, key: str, upload: str) -> None:
         with _failures():
@@ -130,24 +129,15 @@ def _refuse_half(response: requests.Response, *_: Any, **__: Any) -> None:
         raise requests.ConnectionError("redirected" if response.is_redirect else "cut within its head")
 
 
-def _open_object(got: Mapping[str, Any]) -> OpenObject:
+def _opened(got: Mapping[str, Any]) -> OpenObject:
     headers = {name.lower(): value for name, value in got.items()}
-    stream = got["Body"].get_raw_stream()
-    if "etag" not in headers or "content-length" not in headers:
-        stream.close()
-        raise BucketError(Trouble.FAILED, "incomplete answer", passing=True)
-
-    def read(size: int) -> bytes:
-        with _failures():
-            data: bytes = stream.read(size)
-        return data
-
-    return OpenObject(
-        pin=Pin(etag=headers["etag"], version=headers.get("x-cos-version-id")),
-        size_bytes=whole_size(headers.get("content-range"), int(headers["content-length"])),
-        read=read,
-        close=stream.close,
+    told = Answer(
+        etag=headers.get("etag"),
+        version=headers.get("x-cos-version-id"),
+        content_length=headers.get("content-length"),
+        content_range=headers.get("content-range"),
     )
+    return opened_object(got["Body"].get_raw_stream(), told, _failures)
 
 
 @contextmanager

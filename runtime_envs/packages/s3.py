@@ -12,6 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from runtime_envs.packages.base import Blob
 from runtime_envs.packages.bucket import (
+    Answer,
     BucketAddress,
     BucketError,
     BucketKeys,
@@ -19,9 +20,10 @@ from runtime_envs.packages.bucket import (
     Patience,
     Pin,
     Trouble,
+    conditions,
     error_for,
-    range_header,
-    whole_size,
+    numbered,
+    opened_object,
 )
 
 _NO_REGION = "us-east-1"
@@ -40,17 +42,15 @@ class S3Bucket:
         )
 
     def open(self, key: str, start: int, end: int | None, pin: Pin | None) -> OpenObject | None:
-        ask = {"Range": range_header(start, end)} if range_header(start, end) else {}
-        if pin:
-            ask |= {"VersionId": pin.version} if pin.version else {"IfMatch": pin.etag}
+        ask = conditions(start, end, pin)
         try:
             with _failures():
                 got = self._client.get_object(Bucket=self._bucket, Key=key, **ask)
         except BucketError as error:
-            if error.reason in {"InvalidRange", "HTTP 416"}:
+            if error.is_past_end:
                 return None
             raise
-        return _open_object(got)
+        return _opened(got)
 
     def put(self, key: str, data: bytes) -> None:
         with _failures():
@@ -70,10 +70,9 @@ class S3Bucket:
         return etag
 
     def complete(self, key: str, upload: str, etags: Sequence[str]) -> None:
-        parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
         with _failures():
             self._client.complete_multipart_upload(
-                Bucket=self._bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": parts}
+                Bucket=self._bucket, Key=key, UploadId=upload, MultipartUpload={"Parts": numbered(etags)}
             )
 
     def abort(self, key: str, upload: str) -> None:
@@ -109,24 +108,15 @@ def _config(address: BucketAddress, patience: Patience) -> Config:
     )
 
 
-def _open_object(got: Mapping[str, Any]) -> OpenObject:
-    body = got["Body"]
+def _opened(got: Mapping[str, Any]) -> OpenObject:
     version = got.get("VersionId")
-    if "ETag" not in got or "ContentLength" not in got:
-        body.close()
-        raise BucketError(Trouble.FAILED, "incomplete answer", passing=True)
-
-    def read(size: int) -> bytes:
-        with _failures():
-            data: bytes = body.read(size)
-        return data
-
-    return OpenObject(
-        pin=Pin(etag=got["ETag"], version=None if version in {None, "null"} else version),
-        size_bytes=whole_size(got.get("ContentRange"), got["ContentLength"]),
-        read=read,
-        close=body.close,
+    told = Answer(
+        etag=got.get("ETag"),
+        version=None if version == "null" else version,
+        content_length=got.get("ContentLength"),
+        content_range=got.get("ContentRange"),
     )
+    return opened_object(got["Body"], told, _failures)
 
 
 @contextmanager
