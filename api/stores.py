@@ -6,9 +6,7 @@ from api.settings import Settings
 from runtime_envs.packages.base import BlobStore
 from runtime_envs.packages.bucket import Bucket, BucketAddress, BucketKeys, BucketType, Patience
 from runtime_envs.packages.bucket_store import BucketBlobStore
-from runtime_envs.packages.cos import CosBucket
 from runtime_envs.packages.local import LocalBlobStore
-from runtime_envs.packages.s3 import S3Bucket
 
 
 def blob_store(settings: Settings) -> BlobStore:
@@ -29,7 +27,11 @@ def blob_store(settings: Settings) -> BlobStore:
 def open_bucket(address: BucketAddress, keys: BucketKeys | None) -> Bucket:
     """S3 may do without keys of its own; COS may not, which the settings see to."""
     if address.type is BucketType.S3 or keys is None:
+        from runtime_envs.packages.s3 import S3Bucket  # noqa: PLC0415  an SDK is slow to load, and many need none
+
         return S3Bucket(address, keys, Patience())
+    from runtime_envs.packages.cos import CosBucket  # noqa: PLC0415
+
     return CosBucket(address, keys, Patience())
 
 
