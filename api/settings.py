@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from cluster_groups.model.group import LEASE_TTL_S
 from kernel.errors import InvalidInput
 
 PREFIX = "MUSTER_"
@@ -162,7 +163,7 @@ class Settings(BaseSettings):
         default=2 * 2**30, ge=2**20, description="Bytes an uploaded package may have when unpacked."
     )
     lease_ttl_s: int = Field(
-        default=600,
+        default=LEASE_TTL_S,
         ge=30,
         description="Seconds a run that may be started again on another cluster goes on without hearing from Muster. "
         "No other run depends on it.",

@@ -56,6 +56,5 @@ class HttpCallbackProbe:
     async def _send(
         self, endpoint: Endpoint, method: str, path: str, json: dict[str, str] | None = None
     ) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         url = endpoint.address.rstrip("/") + path
-        return await self._client.request(method, url, headers=headers, json=json, timeout=TIMEOUT_S)
+        return await self._client.request(method, url, headers=endpoint.authorization, json=json, timeout=TIMEOUT_S)

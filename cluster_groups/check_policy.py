@@ -12,6 +12,8 @@ from cluster_groups.check import check_bounds
 from cluster_groups.decide.windows import is_ever_open, occurs
 from cluster_groups.model.group import (
     EVERY_DAY,
+    LEASE_MARGIN_S,
+    LEASE_TTL_S,
     MAX_MEMBERS,
     MAX_TIER,
     MAX_WEIGHT,
@@ -36,9 +38,6 @@ from kernel.errors import Problem, pointer_to, problem
 
 MAX_SECONDS = 2**31 - 1
 MAX_TEXT = 2000
-LEASE_TTL_S = 600
-LEASE_MARGIN_S = 90
-"""How long after its last lease another attempt of a run may start (design.md, At most one)."""
 
 _CHOICES: Mapping[str, type[StrEnum]] = {
     "preset": Preset,

@@ -103,9 +103,10 @@ class HttpClusterProbe:
 
     @asynccontextmanager
     async def _answer(self, endpoint: Endpoint, path: str) -> AsyncIterator[httpx.Response]:
-        headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         url = endpoint.address.rstrip("/") + path
-        stream = self._client.stream("GET", url, headers=headers, follow_redirects=False, timeout=TIMEOUT_S)
+        stream = self._client.stream(
+            "GET", url, headers=endpoint.authorization, follow_redirects=False, timeout=TIMEOUT_S
+        )
         try:
             async with stream as response:
                 yield response

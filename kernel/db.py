@@ -5,7 +5,7 @@ failing as "database is locked".
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -183,9 +183,8 @@ async def versions(session: AsyncSession, row: type[Base], keys: Sequence[str]) 
     table = _table(row)
     (key,) = table.primary_key
     found: dict[str, int] = {}
-    ordered = sorted(keys)  # the same for everybody, or two that lock the same rows would wait for each other
-    for start in range(0, len(ordered), _KEYS_AT_ONCE):
-        statement = select(key, table.c.version).where(key.in_(ordered[start : start + _KEYS_AT_ONCE]))
+    for some in in_parts(sorted(keys)):  # the same for everybody, or two that lock the same rows would deadlock
+        statement = select(key, table.c.version).where(key.in_(some))
         rows = await session.execute(statement.order_by(key).with_for_update())
         found |= {row[0]: row[1] for row in rows}
     return found
@@ -201,6 +200,12 @@ async def guarded_update(session: AsyncSession, row: type[Any], key: str, versio
         .execution_options(synchronize_session=False)
     )
     return (await session.execute(statement)).scalar_one_or_none() is not None
+
+
+def in_parts(keys: Iterable[str]) -> Iterator[list[str]]:
+    """A database takes only so many parameters."""
+    every = list(keys)
+    return (every[start : start + _KEYS_AT_ONCE] for start in range(0, len(every), _KEYS_AT_ONCE))
 
 
 async def _write_last(session: AsyncSession) -> None:

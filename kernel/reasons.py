@@ -16,3 +16,8 @@ class Reason:
     code: str
     owner: Owner = Owner.PLATFORM
     params: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """For records of what was decided or has happened, in JSON's own types."""
+        return {"code": self.code, "params": self.params}

@@ -5,7 +5,7 @@ It looks often and at everything, and little has changed since: what stands as i
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -17,6 +17,7 @@ from sqlalchemy.orm import aliased
 
 from cluster_groups.model.demand import Demand
 from cluster_groups.model.group import OnClusterLoss
+from kernel.db import in_parts
 from kernel.remembered import Remembered
 from rayjobs.decide.pace import AT_ONCE
 from rayjobs.decide.retry import CLUSTER_LOSSES
@@ -47,7 +48,6 @@ _COUNTED = AttemptRow.state.in_(COUNTED)
 _COUNTS = (IS_NOT_ENDED, _COUNTED)
 _STALE = AttemptRow.lost_since.is_not(None)
 """Of those that do not count: they are over as far as their runs go, and their clusters had not answered."""
-_KEYS_AT_ONCE = 1000
 _REMEMBERED = 1000
 
 
@@ -131,7 +131,7 @@ async def _read_runs(session: AsyncSession, ids: Collection[str]) -> AsyncIterat
         RunRow.cluster_group, RunRow.resource_group, RunRow.condition, RunRow.waiting_since, RunRow.epoch,
         RunRow.start_timeout_s,
     )  # fmt: skip
-    for some in _in_parts(ids):
+    for some in in_parts(ids):
         for row in await session.execute(select(*columns).where(RunRow.id.in_(some), _WAITS)):
             yield WaitingRun(
                 id=row.id,
@@ -207,7 +207,7 @@ async def _read_attempts(session: AsyncSession, ids: Collection[str]) -> AsyncIt
         AttemptRow.placement, AttemptRow.created_at, AttemptRow.started_at,
         RunRow.max_runtime_s, RunRow.start_timeout_s, RunRow.cluster_group,
     )  # fmt: skip
-    for some in _in_parts(ids):
+    for some in in_parts(ids):
         statement = (
             select(*columns).join(RunRow, RunRow.id == AttemptRow.run_id).where(AttemptRow.id.in_(some), *_COUNTS)
         )
@@ -238,9 +238,3 @@ def _demand(text: str) -> Demand:
 
 def _pairs(rows: Iterable[Any]) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
-
-
-def _in_parts(ids: Collection[str]) -> Iterator[list[str]]:
-    """A database takes only so many parameters."""
-    every = list(ids)
-    return (every[start : start + _KEYS_AT_ONCE] for start in range(0, len(every), _KEYS_AT_ONCE))

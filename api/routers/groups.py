@@ -12,7 +12,7 @@ from api.edge import v1_router
 from api.schemas.base import PageOut, page_out, warnings_out
 from api.schemas.decisions import DecisionOut
 from api.schemas.groups import GroupCreate, GroupEdit, GroupOut, PolicyPut, PolicyRevisionOut, Restore
-from api.schemas.runs import EventOut
+from api.schemas.runs import MAX_NUMBER, EventOut
 from api.schemas.simulation import Simulate, SimulationOut
 from api.texts import say
 from cluster_groups.check_policy import warnings_about
@@ -24,7 +24,7 @@ from rayjobs.what_if import Supposition, sample_of, what_if
 
 router = v1_router("cluster groups")
 
-Number = Annotated[int, Path(le=2**31 - 1)]
+Number = Annotated[int, Path(le=MAX_NUMBER)]
 
 
 @router.post("/cluster-groups", status_code=201, response_model=GroupOut)

@@ -6,12 +6,13 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from api.deps import Changing, Creating, Paging, Parting, Reading
+from api.deps import Call, Changing, Creating, Paging, Parting, Reading
 from api.edge import json_body, v1_router
 from api.errors import is_json
 from api.schemas.base import PageOut, page_out
 from api.schemas.packages import EntryOut, PackageFetch, PackageOut, SourceIn
 from api.upload import uploaded_file
+from runtime_envs.model import Package
 
 router = v1_router("packages")
 
@@ -46,17 +47,20 @@ async def create_package(request: Request, call: Creating) -> Response:
     file = await uploaded_file(request)
     service = call.services.packages
     package, is_new = await service.upload(file.chunks, file.name, call.actor, dry_run=call.dry_run)
-    out = PackageOut.of(package, call.language)
-    async with call.write(package.sha256.encode()):
-        return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
+    return await _answer(call, package, is_new=is_new, content=package.sha256.encode())
 
 
 async def _fetch(request: Request, call: Creating) -> Response:
     await call.replay()
     body = await json_body(request, PackageFetch)
     package, is_new = await call.services.object_packages.fetch(body.spec(), call.actor, dry_run=call.dry_run)
+    return await _answer(call, package, is_new=is_new)
+
+
+async def _answer(call: Call, package: Package, *, is_new: bool, content: bytes | None = None) -> Response:
+    """`content` stands for the body that was sent, where it is read as it comes."""
     out = PackageOut.of(package, call.language)
-    async with call.write():
+    async with call.write(content):
         return call.created(out, f"/packages/{package.id}") if is_new else call.answer(out)
 
 

@@ -20,7 +20,7 @@ from rayjobs.tables import AttemptRow, RunRow
 from rayjobs.task_report import GroupReport, TaskReport
 
 MAX_NUMBER = 2**31 - 1
-"""Of a task or an attempt: what the database takes."""
+"""Of a task, an attempt or a revision: what the database takes."""
 
 
 class RunCreate(In):

@@ -61,7 +61,7 @@ class Decision:
             "chosen": self.chosen,
             "tier": self.tier,
             "because": self.because,
-            "reason": None if self.waiting is None else {"code": self.waiting.code, "params": self.waiting.params},
+            "reason": self.waiting.told if self.waiting else None,
             "next_evaluation_at": instant(again) if self.chosen is None else None,
             "next_window_change_at": _told(self.next_window_change_at),
             "candidates": [_candidate_json(one) for one in self.candidates],

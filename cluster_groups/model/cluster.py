@@ -206,6 +206,11 @@ class Endpoint:
     address: str
     token: str | None = None
 
+    @property
+    def authorization(self) -> dict[str, str]:
+        """As a header, where there is a token."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
     def __repr__(self) -> str:
         return f"Endpoint(address={self.address!r})"  # a token must not reach a log by way of a repr
 

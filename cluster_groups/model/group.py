@@ -12,6 +12,10 @@ MAX_WINDOWS = 50
 MAX_WEIGHT = 1000
 MAX_TIER = 9
 EVERY_DAY = (1, 2, 3, 4, 5, 6, 7)
+LEASE_TTL_S = 600
+"""Unless an installation says otherwise."""
+LEASE_MARGIN_S = 90
+"""How long after its last lease another attempt of a run may start (design.md, At most one)."""
 
 
 class Preset(StrEnum):

@@ -163,7 +163,7 @@ class ClusterReconciler(Reconciler[ClusterSnapshot, ClusterPlan, Standing]):
 
     def _tell(self, session: AsyncSession, cluster: Cluster, outcome: Standing, now: datetime) -> None:
         reason = outcome.reason
-        why: dict[str, Any] = {} if reason is None else {"code": reason.code, "params": reason.params}
+        why = {} if reason is None else reason.told
         if outcome.state is not cluster.state:
             record(session, cluster.id, str(outcome.state), at=now, **why)
         elif outcome.state in {ClusterState.STARTING, ClusterState.RUNNING}:

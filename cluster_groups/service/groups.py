@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_name
-from cluster_groups.check_policy import LEASE_TTL_S, check_draft, check_text, policy_of
-from cluster_groups.model.group import ClusterGroup, Failback, Member, PolicyDraft, PolicyRevision
+from cluster_groups.check_policy import check_draft, check_text, policy_of
+from cluster_groups.model.group import LEASE_TTL_S, ClusterGroup, Failback, Member, PolicyDraft, PolicyRevision
 from cluster_groups.policy_changes import Change, policy_changes
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP, UsersOf, store_named
 from cluster_groups.store import clusters as cluster_store

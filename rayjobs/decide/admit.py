@@ -178,8 +178,7 @@ class _Round:
                 # That it is over will be told.
                 self._look_at(free_from if is_bound else run.not_before)
                 reason = backing_off(run)
-                stuck = Stuck(reason=reason, record=record(self._now, reason=reason))
-                self._waiting.append(Waiting(runs=(run,), stuck=stuck))
+                self._wait((run,), Stuck(reason=reason, record=record(self._now, reason=reason)))
             else:
                 yield run
 
@@ -304,8 +303,7 @@ class _Round:
 
 def _held_on(stuck: Stuck, name: str) -> Stuck:
     reason = replace(stuck.reason, params={**stuck.reason.params, HELD_ON: name})
-    told = {"reason": {"code": reason.code, "params": reason.params}}
-    return replace(stuck, reason=reason, record=lambda: {**stuck.record(), **told})
+    return replace(stuck, reason=reason, record=lambda: {**stuck.record(), "reason": reason.told})
 
 
 def _no_room_since(run: WaitingRun, stuck: Stuck) -> datetime | None:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cluster_groups.model.group import OnClusterLoss
+from cluster_groups.model.group import LEASE_MARGIN_S, OnClusterLoss
 from rayjobs.model.run import EndCode
 
-AFTER_LEASE = timedelta(seconds=90)
+AFTER_LEASE = timedelta(seconds=LEASE_MARGIN_S)
 """By then every guard has ended what ran under the lease, however its clock and its grace were."""
 
 

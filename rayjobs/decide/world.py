@@ -176,7 +176,7 @@ def record(
         "outcome": str(Outcome.DISPATCHED if chosen else Outcome.WAITING),
         "chosen": chosen,
         "because": because,
-        "reason": None if reason is None else {"code": reason.code, "params": reason.params},
+        "reason": reason.told if reason else None,
         "candidates": [],
     }
     return lambda: told

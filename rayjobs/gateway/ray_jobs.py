@@ -102,9 +102,7 @@ class RayJobsGateway:
     async def _send(
         self, endpoint: Endpoint, method: str, path: str, *, within_s: float = ANSWER_S, **request: Any
     ) -> httpx.Response:
-        headers = dict(request.pop("headers", {}))
-        if endpoint.token is not None:
-            headers["Authorization"] = f"Bearer {endpoint.token}"
+        headers = {**request.pop("headers", {}), **endpoint.authorization}
         url = endpoint.address.rstrip("/") + path
         timeout = httpx.Timeout(within_s, connect=min(within_s, 3.0))
         try:

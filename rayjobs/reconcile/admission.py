@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.decide.decision import EVALUATE_EVERY
 from cluster_groups.model.cluster import Cluster
 from cluster_groups.model.group import OnClusterLoss
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
@@ -36,7 +37,7 @@ from rayjobs.snapshot import NO_ROOM_SINCE, AdmissionSnapshot, WaitingRun
 from rayjobs.tables import AttemptRow, DecisionRow, JobRevisionRow, RunRow
 from rayjobs.usage_rows import open_usage
 
-LOOK_EVERY_S = 15.0
+LOOK_EVERY_S = EVALUATE_EVERY.total_seconds()
 """Nothing has to change for a plan to change: windows open, waits run out (policy.md §2)."""
 WORTH_TELLING_S = 5.0
 """By how much a predicted start has to move."""
