@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from sqlalchemy import text
@@ -40,13 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
 
 
+def lacking(what: str) -> NoReturn:
+    if os.environ.get(NO_SKIP):
+        pytest.fail(f"needs {what}, and {NO_SKIP} is set")
+    pytest.skip(f"needs {what}")
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     initdb = find_initdb()
     if initdb is None:
-        if os.environ.get(NO_SKIP):
-            pytest.fail("no initdb, and MUSTER_TEST_NO_SKIP is set")
-        pytest.skip("needs initdb (PostgreSQL's server package)")
+        lacking("initdb (PostgreSQL's server package)")
     with postgres_server(initdb) as address:
         yield address
 
@@ -55,9 +59,7 @@ def postgres() -> Iterator[str]:
 def seaweedfs() -> Iterator[S3Server]:
     program = seaweedfs_program()
     if program is None:
-        if os.environ.get(NO_SKIP):
-            pytest.fail("SeaweedFS is not built, and MUSTER_TEST_NO_SKIP is set")
-        pytest.skip("needs SeaweedFS (make s3-server: once, with Go)")
+        lacking("SeaweedFS (make s3-server: once, with Go)")
     with s3_server(program) as server:
         yield server
 

@@ -1,7 +1,6 @@
 """Jobs of tasks on real Ray: all or nothing, everywhere the same variables, the right end, and nobody left (R3-R33)."""
 
 import io
-import os
 import socket
 import subprocess
 import zipfile
@@ -16,7 +15,7 @@ from rayjobs.dispatch import EXIT_GUARD_LOST, EXIT_MAX_RUNTIME
 from rayjobs.runner.spec import EXIT_GANG_TIMEOUT, EXIT_RUNNER_FAILED, EXIT_TASK_LOST
 from tests.builders.leaky import Leak, a_leak
 from tests.builders.waiting import wait_until
-from tests.conftest import NO_SKIP
+from tests.conftest import lacking
 from tests.contract.gang_host import Gang, GangHost, a_group, gang_host
 from tests.contract.local_lab import small_group
 
@@ -43,15 +42,6 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GangHost]:
     workers = small_group(cpu=4, gpu=4, gpu_type="A100", min_instances=NODES, max_instances=NODES)
     with gang_host(tmp_path_factory.mktemp("gang"), workers) as started:
         yield started
-
-
-@pytest.fixture
-def leaks(tmp_path: Path) -> Iterator[list[Leak]]:
-    """For two tasks, on nodes of their own."""
-    made = [a_leak(tmp_path / name) for name in ("one", "two")]
-    yield made
-    for leak in made:
-        leak.end()
 
 
 def leaky(host: GangHost, leaks: list[Leak], **fields: Any) -> Gang:
@@ -137,9 +127,7 @@ class TestTraining:
         if subprocess.run(
             [PYTHON_WITH_TORCH, "-c", "import torch.distributed"], capture_output=True, check=False
         ).returncode:
-            if os.environ.get(NO_SKIP):
-                pytest.fail(f"no torch for {PYTHON_WITH_TORCH}, and {NO_SKIP} is set")
-            pytest.skip("needs torch (the system package python3-torch)")
+            lacking(f"torch for {PYTHON_WITH_TORCH} (the system package python3-torch)")
         return host.put_package("train.zip", a_zip(TRAIN.name, TRAIN.read_text()))
 
     def test_needs_no_other_command_for_other_counts(self, host: GangHost, package: str) -> None:

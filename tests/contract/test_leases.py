@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -11,7 +10,7 @@ from cluster_groups.callback import HttpCallbackProbe
 from cluster_groups.model.cluster import Endpoint
 from rayjobs.dispatch import EXIT_LEASE_LOST
 from rayjobs.runner.clock import now_s
-from tests.builders.leaky import Leak, a_leak
+from tests.builders.leaky import Leak
 from tests.builders.lease_server import LeaseServer, lease_server
 from tests.builders.waiting import wait_until
 from tests.contract.gang_host import GRACE_S, Gang, GangHost, a_group, gang_host
@@ -35,15 +34,6 @@ def server() -> Iterator[LeaseServer]:
     with lease_server() as server:
         server.ttl_s = TTL_S
         yield server
-
-
-@pytest.fixture
-def leaks(tmp_path: Path) -> Iterator[list[Leak]]:
-    """For two tasks, on nodes of their own."""
-    made = [a_leak(tmp_path / name) for name in ("one", "two")]
-    yield made
-    for leak in made:
-        leak.end()
 
 
 @pytest.fixture

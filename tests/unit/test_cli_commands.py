@@ -3,7 +3,6 @@
 import hashlib
 import json
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from api.cli.main import NOUNS, main
 from api.cli.reference import reference
-from tests.unit.cli_stand_in import TOKEN, Cli, Drop, Json, Reply, Request, StandIn, a_stand_in, problem
+from tests.unit.cli_stand_in import TOKEN, Cli, Drop, Json, Reply, Request, StandIn, a_stand_in, an_editor, problem
 
 JOB: Json = {
     "id": "job_1",
@@ -239,8 +238,8 @@ class TestEdit:
         assert request.body == {"tags": {"team": "vision", "x": "1"}}
         assert request.headers["if-match"] == '"3"'
 
-    def test_options_that_change_nothing_open_no_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text.replace('main.py', 'other.py')")
+    def test_options_that_change_nothing_open_noan_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
+        editor = an_editor(tmp_path, "text.replace('main.py', 'other.py')")
         result = cli("job", "edit", "demo", "--entrypoint", "python main.py", VISUAL=editor, EDITOR=editor)
         assert result.stderr == "nothing to change\n"
         assert server.asked("PATCH", "/jobs/demo") == []
@@ -257,21 +256,21 @@ class TestEdit:
             {"cluster": "d", "order": 9},
         ]
 
-    def test_in_the_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text.replace('main.py', 'other.py').replace('cluster: c1\\n', '')")
+    def test_in_thean_editor(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
+        editor = an_editor(tmp_path, "text.replace('main.py', 'other.py').replace('cluster: c1\\n', '')")
         result = cli("job", "edit", "demo", VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 0
         assert server.requests[-1].body == {"entrypoint": "python other.py", "cluster": None}
 
     def test_an_editor_left_as_it_was_changes_nothing(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text")
+        editor = an_editor(tmp_path, "text")
         result = cli("job", "edit", "demo", VISUAL=editor, EDITOR=editor)
         assert result.stderr == "nothing to change\n"
         assert server.asked("PATCH", "/jobs/demo") == []
 
     def test_a_refused_edit_is_kept(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         server.on("PATCH", "/jobs/demo", problem(412, "REVISION_CONFLICT"))
-        editor = _editor(tmp_path, "text.replace('main.py', 'other.py')")
+        editor = an_editor(tmp_path, "text.replace('main.py', 'other.py')")
         result = cli("job", "edit", "demo", VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 6
         kept = result.stderr.split("your text is kept in ")[1].split()[0]
@@ -481,17 +480,3 @@ def _drop(_request: Request) -> Reply:
 
 def _bearer(request: Request) -> str | None:
     return request.headers.get("authorization", "").removeprefix("Bearer ") or None
-
-
-def _editor(folder: Path, expression: str) -> str:
-    script = folder / "editor.py"
-    script.write_text(
-        "import pathlib, sys, time, os\n"
-        "file = pathlib.Path(sys.argv[1])\n"
-        "text = file.read_text()\n"
-        f"changed = {expression}\n"
-        "if changed != text:\n"
-        "    file.write_text(changed)\n"
-        "    os.utime(file, (0, 0))\n"
-    )
-    return f"{sys.executable} {script}"

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from api.cli.documents import parse_document
 from api.cli.policy_text import merged
 from api.schemas.groups import PolicyPut
 from cluster_groups.check_policy import check_draft
-from tests.unit.cli_stand_in import Cli, Json, Reply, Request, StandIn, a_stand_in, problem
+from tests.unit.cli_stand_in import Cli, Json, Reply, Request, StandIn, a_stand_in, an_editor, problem
 
 POLICY = "/cluster-groups/g/policy"
 NIGHT: Json = {"days": [1, 5], "start": "22:00", "end": "06:00", "timezone": "Asia/Shanghai", "effect": "open"}
@@ -159,7 +158,7 @@ class TestShow:
 
 class TestEdit:
     def test_it_shows_difference_and_effect_and_asks(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
+        editor = an_editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
         result = cli(*EDIT, "--comment", "why", stdin="y\n", VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 0, result.stderr
         dry, put = server.asked("PUT", POLICY)
@@ -182,7 +181,7 @@ class TestEdit:
         assert "revision" not in asked.body["policy"]
 
     def test_the_api_s_own_words_stand_beside_the_fields(self, cli: Cli, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, f"(pathlib.Path({str(tmp_path / 'seen')!r}).write_text(text), text)[1]")
+        editor = an_editor(tmp_path, f"(pathlib.Path({str(tmp_path / 'seen')!r}).write_text(text), text)[1]")
         assert cli(*EDIT, VISUAL=editor, EDITOR=editor).stderr == "nothing to change\n"
         seen = (tmp_path / "seen").read_text()
         assert "# timezone (string, UTC unless given): Of windows that name none.\ntimezone: UTC\n" in seen
@@ -202,7 +201,7 @@ class TestEdit:
     def test_without_a_description_it_is_edited_all_the_same(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         server.on("GET", "/openapi.json", problem(404, "NOT_FOUND"))
         server.on("POST", "/cluster-groups/g/simulate", problem(500, "INTERNAL_ERROR"))
-        editor = _editor(tmp_path, "text.replace('300', '0')")
+        editor = an_editor(tmp_path, "text.replace('300', '0')")
         result = cli(*EDIT, "--yes", VISUAL=editor, EDITOR=editor)
         assert (result.exit_code, len(server.asked("PUT", POLICY))) == (0, 2)
         assert "what it would do cannot be told: INTERNAL_ERROR" in result.stderr
@@ -211,7 +210,7 @@ class TestEdit:
     def test_a_no_stores_nothing_and_keeps_the_text(
         self, server: StandIn, cli: Cli, tmp_path: Path, answer: str
     ) -> None:
-        editor = _editor(tmp_path, "text.replace('300', '0')")
+        editor = an_editor(tmp_path, "text.replace('300', '0')")
         result = cli(*EDIT, stdin=answer, VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 130
         assert [request.query for request in server.asked("PUT", POLICY)] == [{"dry_run": "true"}]
@@ -241,13 +240,13 @@ class TestEdit:
 
     def test_a_refused_edit_is_kept(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         server.on("PUT", POLICY, problem(422, "UNKNOWN_TIMEZONE", errors=[{"pointer": "/timezone", "code": "X"}]))
-        editor = _editor(tmp_path, "text.replace('UTC', 'Mars')")
+        editor = an_editor(tmp_path, "text.replace('UTC', 'Mars')")
         result = cli(*EDIT, "--yes", VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 2
         assert "timezone: Mars" in _kept(result.stderr)
 
     def test_with_a_comment_the_same_takes_back_a_tier(self, cli: Cli, stored: Stored, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text")
+        editor = an_editor(tmp_path, "text")
         assert "nothing to change" in cli(*EDIT, "--comment", "back", VISUAL=editor, EDITOR=editor).stderr
         stored.body = {**PRESENT, "policy": {**PRESENT["policy"], "failback": "manual"}}
         result = cli(*EDIT, "--comment", "back", "--yes", VISUAL=editor, EDITOR=editor)
@@ -267,7 +266,7 @@ class TestMeanwhile:
 
     @pytest.mark.usefixtures("overtaken")
     def test_the_other_s_edit_is_told_and_both_can_stand(self, cli: Cli, stored: Stored, tmp_path: Path) -> None:
-        editor = _editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
+        editor = an_editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
         result = cli(*EDIT, stdin="y\ny\n", VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 0, result.stderr
         assert "meanwhile wang saved revision 5 (2026-01-03 00:00:00Z)" in result.stderr
@@ -280,7 +279,7 @@ class TestMeanwhile:
     def test_nobody_s_edit_is_overwritten_unseen(
         self, cli: Cli, stored: Stored, tmp_path: Path, options: tuple[str, ...], answer: str
     ) -> None:
-        editor = _editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
+        editor = an_editor(tmp_path, "text.replace('rank: ordered', 'rank: weighted')")
         result = cli(*EDIT, *options, stdin=answer, VISUAL=editor, EDITOR=editor)
         assert result.exit_code == 6
         assert stored.body["policy"]["rank"] == "ordered"
@@ -382,17 +381,3 @@ def _member(cluster: str, **fields: Any) -> Json:
 
 def _kept(stderr: str) -> str:
     return Path(stderr.rpartition("your text is kept in ")[2].strip().splitlines()[0]).read_text()
-
-
-def _editor(folder: Path, expression: str) -> str:
-    script = folder / "editor.py"
-    script.write_text(
-        "import pathlib, sys, os\n"
-        "file = pathlib.Path(sys.argv[1])\n"
-        "text = file.read_text()\n"
-        f"changed = {expression}\n"
-        "if changed != text:\n"
-        "    file.write_text(changed)\n"
-        "    os.utime(file, (0, 0))\n"
-    )
-    return f"{sys.executable} {script}"

@@ -20,13 +20,6 @@ Leaky = Callable[..., RunnerProcess]
 
 
 @pytest.fixture
-def leak(tmp_path: Path) -> Iterator[Leak]:
-    made = a_leak(tmp_path / "pids")
-    yield made
-    made.end()
-
-
-@pytest.fixture
 def leaky(tmp_path: Path, leak: Leak) -> Iterator[Leaky]:
     """A runner whose children all run, and whose bash does `then`."""
     started: list[RunnerProcess] = []

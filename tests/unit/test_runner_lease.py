@@ -12,7 +12,7 @@ from rayjobs.dispatch import EXIT_LEASE_LOST
 from rayjobs.runner.clock import now_s
 from rayjobs.runner.lease import Lease
 from rayjobs.runner.spec import LeaseTerms
-from tests.builders.leaky import Leak, a_leak
+from tests.builders.leaky import Leak
 from tests.builders.lease_server import REFUSED, LeaseServer, lease_server
 from tests.builders.runner_process import RunnerProcess
 from tests.builders.waiting import wait_until
@@ -32,13 +32,6 @@ NOT_MUSTER = [
 def server() -> Iterator[LeaseServer]:
     with lease_server() as server:
         yield server
-
-
-@pytest.fixture
-def leak(tmp_path: Path) -> Iterator[Leak]:
-    made = a_leak(tmp_path / "pids")
-    yield made
-    made.end()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from rayjobs.runner.clock import now_s
 from rayjobs.runner.guard import Ended, Guard
 from rayjobs.runner.spawn import Launch, spawn_guard
-from tests.builders.leaky import Leak, a_leak
+from tests.builders.leaky import Leak
 from tests.builders.runner_process import unpacked_runner
 from tests.builders.waiting import wait_until
 
@@ -31,13 +31,6 @@ class Spawned:
 
     def events(self) -> list[str]:
         return [json.loads(line)["type"] for line in self.events_file.read_text().splitlines()]
-
-
-@pytest.fixture
-def leak(tmp_path: Path) -> Iterator[Leak]:
-    made = a_leak(tmp_path / "pids")
-    yield made
-    made.end()
 
 
 @pytest.fixture(autouse=True)
