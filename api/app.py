@@ -68,9 +68,9 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.add_middleware(Edge)
+    app.mount("/ray", ray_endpoint(services))  # one look says whether a request goes there
     for router in ROUTERS:
         app.include_router(router)
-    app.mount("/ray", ray_endpoint(services))
     _describe_the_rest(app)
     return app
 

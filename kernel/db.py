@@ -5,12 +5,12 @@ failing as "database is locked".
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     JSON,
@@ -36,6 +36,8 @@ from sqlalchemy.types import TypeDecorator
 from kernel import sqlite
 from kernel.errors import Unavailable
 from kernel.together import Result, Together, Unit
+
+Answer = TypeVar("Answer")
 
 _KEYS_AT_ONCE = 1000
 _KEY = "key_of_row"
@@ -176,6 +178,14 @@ def update_last(session: AsyncSession, row: type[Base], key: str, version: int |
 def after_commit(session: AsyncSession, callback: Callable[[], None]) -> None:
     """Run `callback` once this unit of work is durable (a hint to a loop, say); never when it is rolled back."""
     session.info.setdefault("after_commit", []).append(callback)
+
+
+async def asked_once(session: AsyncSession, question: Hashable, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer that this unit of work got first: for what those who share it all ask, and none of them changes."""
+    answers: dict[Hashable, Answer] = session.info.setdefault("answers", {})
+    if question not in answers:
+        answers[question] = await ask()
+    return answers[question]
 
 
 async def versions(session: AsyncSession, row: type[Base], keys: Sequence[str]) -> dict[str, int]:

@@ -1,13 +1,13 @@
 """Records of decisions (policy.md §6), stored or only asked about: their codes get words in the caller's language."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
 from pydantic import BaseModel
 
 from api.conditions import condition_words
-from api.texts import Language
+from api.texts import Language, say
 from kernel.reasons import Reason
 
 
@@ -74,8 +74,17 @@ class DecisionOut(BaseModel):
     @classmethod
     def of(cls, record: Mapping[str, Any], language: Language, **more: Any) -> Self:
         candidates = [CandidateOut.of(one, language) for one in record.get("candidates") or ()]
-        worded = {"reason": _worded(record.get("reason"), language), "candidates": candidates}
+        worded = {
+            "because": in_words(record["because"], language),
+            "reason": _worded(record.get("reason"), language),
+            "candidates": candidates,
+        }
         return cls(**{**record, **worded, **more})
+
+
+def in_words(sentences: Sequence[Mapping[str, Any]], language: Language) -> str | None:
+    gap = " " if language is Language.EN else ""
+    return gap.join(say(one["code"], one["params"], language).detail for one in sentences) or None
 
 
 def _worded(reason: Mapping[str, Any] | None, language: Language) -> DecisionReasonOut | None:

@@ -16,9 +16,9 @@ from kernel.reasons import Reason
 
 EVALUATE_EVERY = timedelta(seconds=15)
 _FIRST_BY = {
-    Rank.ORDERED: "the first in order",
-    Rank.LEAST_LOADED: "the least loaded",
-    Rank.WEIGHTED: "the first as drawn by weight",
+    Rank.ORDERED: "CHOSEN_IN_ORDER",
+    Rank.LEAST_LOADED: "CHOSEN_LEAST_LOADED",
+    Rank.WEIGHTED: "CHOSEN_BY_WEIGHT",
 }
 
 
@@ -37,7 +37,7 @@ class Decision:
     timezone: str
     chosen: str | None
     tier: int | None
-    because: str
+    because: tuple[Reason, ...]
     waiting: Reason | None
     next_change_at: datetime | None
     """When time alone may change it: a window, a tier that returns."""
@@ -60,7 +60,7 @@ class Decision:
             "outcome": str(self.outcome),
             "chosen": self.chosen,
             "tier": self.tier,
-            "because": self.because,
+            "because": [one.told for one in self.because],
             "reason": self.waiting.told if self.waiting else None,
             "next_evaluation_at": instant(again) if self.chosen is None else None,
             "next_window_change_at": _told(self.next_window_change_at),
@@ -129,23 +129,25 @@ def _facts(refusal: Reason | None, lack: Reason | None) -> dict[str, Any]:
     return {} if lack is None else {"lacks": lack.code, **lack.params}
 
 
-def _because(asked: Inquiry, choice: Choice, candidates: Sequence[Candidate]) -> str:
-    if not candidates:
-        return "The group has no members."
-    passed = [one for one in candidates if _is_passed_over(one, choice)]
-    spill = _spill(asked, choice)
+def _because(asked: Inquiry, choice: Choice, candidates: Sequence[Candidate]) -> tuple[Reason, ...]:
+    """Sentence by sentence."""
+    passed = {one.cluster: one.reason or one.facts["lacks"] for one in candidates if _is_passed_over(one, choice)}
     if choice.chosen is None:
-        return f"No member can take the run now: {_list(passed)}.{spill}"
+        none = (Reason(code="NO_MEMBER_CAN", params={"members": passed}),) if candidates else ()
+        return (*none, *_spill(asked, choice))
     (chosen,) = [one for one in candidates if one.cluster == choice.chosen.name]
     equal = [one for one in candidates if one.fits_now and one.score[:2] == chosen.score[:2]]  # in tier and accelerator
-    told = f"{chosen.cluster} is {_FIRST_BY[asked.group.policy.rank]} of {len(equal)} in tier {chosen.tier}"
-    told += f" that can take the run now{_best_type(asked, chosen)}.{spill}"
-    return told + (f" Passed over: {_list(passed)}." if passed else "")
+    params = {"cluster": chosen.cluster, "equal": len(equal), "tier": chosen.tier}
+    first = Reason(code=_FIRST_BY[asked.group.policy.rank], params=params)
+    over = (Reason(code="PASSED_OVER", params={"members": passed}),) if passed else ()
+    return (first, *_best_type(asked, chosen), *_spill(asked, choice), *over)
 
 
-def _best_type(asked: Inquiry, chosen: Candidate) -> str:
+def _best_type(asked: Inquiry, chosen: Candidate) -> tuple[Reason, ...]:
     ordered = asked.group.policy.gpu_match is GpuMatch.ORDERED and asked.wish.accelerators
-    return f" with {chosen.accelerator}, the best type it can get" if ordered and chosen.accelerator else ""
+    if not ordered or not chosen.accelerator:
+        return ()
+    return (Reason(code="BEST_TYPE", params={"accelerator": chosen.accelerator}),)
 
 
 def _is_passed_over(one: Candidate, choice: Choice) -> bool:
@@ -153,19 +155,18 @@ def _is_passed_over(one: Candidate, choice: Choice) -> bool:
     return not one.fits_now and (not one.eligible or one.tier in choice.open_tiers)
 
 
-def _list(candidates: Sequence[Candidate]) -> str:
-    return ", ".join(f"{one.cluster} ({one.reason or one.facts['lacks']})" for one in candidates)
-
-
-def _spill(asked: Inquiry, choice: Choice) -> str:
+def _spill(asked: Inquiry, choice: Choice) -> tuple[Reason, ...]:
     after_s = asked.group.policy.spill_after_s
     if choice.may_spill:
-        following = choice.tiers[choice.opened]
-        return f" Tier {following} opens to it when it has waited {after_s * choice.opened} s for room."
+        following = {"tier": choice.tiers[choice.opened], "after_s": after_s * choice.opened}
+        return (Reason(code="TIER_OPENS_AFTER", params=following),)
     if choice.chosen is None or choice.chosen.tier == choice.tiers[0]:
-        return ""
-    waited = f" for {after_s * choice.tiers.index(choice.chosen.tier)} s" if after_s else ""
-    return f" Tier {choice.tiers[0]} had no room{waited}, so tier {choice.chosen.tier} is open."
+        return ()
+    tier, full = choice.chosen.tier, choice.tiers[0]
+    if not after_s:
+        return (Reason(code="TIER_OPEN_AT_ONCE", params={"tier": tier, "full": full}),)
+    waited_s = after_s * choice.tiers.index(tier)
+    return (Reason(code="TIER_OPENED", params={"tier": tier, "full": full, "after_s": waited_s}),)
 
 
 def _candidate_json(one: Candidate) -> dict[str, Any]:

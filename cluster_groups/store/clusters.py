@@ -22,6 +22,7 @@ from cluster_groups.model.health import Health
 from cluster_groups.model.quota import ClusterUse
 from cluster_groups.store.lookup import by_ref, filtered, one
 from cluster_groups.tables import ClusterRow
+from kernel.db import asked_once
 from kernel.events import EventRow
 from kernel.paging import Page, PageRequest, paginate
 from kernel.reasons import Reason
@@ -88,8 +89,12 @@ async def ids_in(session: AsyncSession, states: Sequence[ClusterState]) -> list[
 
 async def state_of_listed(session: AsyncSession, name: str) -> ClusterState | None:
     """None: there is no cluster of this name that people may refer to."""
-    found = await session.scalar(select(ClusterRow.state).where(_LISTED, ClusterRow.name == name))
-    return ClusterState(found) if found else None
+
+    async def ask() -> ClusterState | None:
+        found = await session.scalar(select(ClusterRow.state).where(_LISTED, ClusterRow.name == name))
+        return ClusterState(found) if found else None
+
+    return await asked_once(session, ("state of listed", name), ask)
 
 
 async def listed_names(session: AsyncSession, names: Sequence[str]) -> set[str]:

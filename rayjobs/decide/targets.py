@@ -55,7 +55,7 @@ class OnDemand:
         name = self._group.name
         grant = self._room.offer(self._ask, run, self._world.now)
         if grant is not None:
-            because = f"Resource group {name} has room for a cluster of its own."
+            because = Reason(code="QUOTA_HAS_ROOM", params={"resource_group": name})
             told = record(self._world.now, chosen=OWN_CLUSTER, because=because)
             return Placed(room=self._room, grant=grant, view=None, record=told)
         fits = self._room.fitting(self._ask) is not None
@@ -101,7 +101,8 @@ class OnCluster:
             return Stuck(reason=self._unfit, record=record(now, reason=self._unfit))
         found = offer(self._room, self._ask, run, now)
         if isinstance(found, Grant):
-            told = record(now, chosen=view.name, because=f"{view.name} is the job's cluster and has room.")
+            because = Reason(code="CLUSTER_HAS_ROOM", params={"cluster": view.name})
+            told = record(now, chosen=view.name, because=because)
             return Placed(room=self._room, grant=found, view=view, record=told)
         if never := self._world.match(view, self._demand):
             return Stuck(reason=never, record=record(now, reason=never))

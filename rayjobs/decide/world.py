@@ -168,14 +168,14 @@ def offer(room: ClusterRoom, ask: Ask, run: WaitingRun, now: datetime) -> Grant 
 
 
 def record(
-    now: datetime, *, chosen: str | None = None, because: str | None = None, reason: Reason | None = None
+    now: datetime, *, chosen: str | None = None, because: Reason | None = None, reason: Reason | None = None
 ) -> Record:
     """For the modes in which there is nothing to choose from."""
     told: dict[str, Any] = {
         "evaluated_at": instant(now),
         "outcome": str(Outcome.DISPATCHED if chosen else Outcome.WAITING),
         "chosen": chosen,
-        "because": because,
+        "because": [because.told] if because else [],
         "reason": reason.told if reason else None,
         "candidates": [],
     }

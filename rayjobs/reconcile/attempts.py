@@ -1,5 +1,6 @@
 """The loop that takes each attempt through its life: decide_attempt → act on its cluster → advance → store."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -42,6 +43,9 @@ from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.start_times import StartTimes
 from rayjobs.submission import PackageGone, Packages, prepare
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow, UsageRow
+
+ANSWER_WHEN_LOST_S = 5.0
+"""How long a cluster that has not answered the last time may take over a submission."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +145,7 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         try:
             endpoint = await self._fleet.endpoint(view.cluster_id)
             return await self._ask(plan, endpoint) if endpoint else Seen(problem=Problem.UNREACHABLE)
-        except (ClusterUnreachable, Unavailable) as error:
+        except (ClusterUnreachable, Unavailable, TimeoutError) as error:
             return Seen(problem=Problem.UNREACHABLE, text=str(error))
         except RequestRefused as error:
             return Seen(problem=Problem.REFUSED, text=error.text, status=error.status)
@@ -167,7 +171,9 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         submission, deliveries = await prepare(plan.snapshot, self._packages)
         for delivery in deliveries:
             await self._gateway.deliver(endpoint, delivery)
-        await self._gateway.submit(endpoint, submission)
+        # What may be lost is not waited for past the instant at which it is given up.
+        async with asyncio.timeout(None if plan.view.lost_since is None else ANSWER_WHEN_LOST_S):
+            await self._gateway.submit(endpoint, submission)
 
     async def _look(self, plan: AttemptPlan, endpoint: Endpoint) -> Seen:
         view = plan.view

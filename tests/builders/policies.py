@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from api.schemas.decisions import in_words
+from api.texts import Language
 from cluster_groups.decide.choose import Choice, Inquiry, choose_member, inquire
 from cluster_groups.decide.decision import Decision, tell
 from cluster_groups.decide.match import accelerator_of, match_cluster
@@ -30,6 +32,12 @@ def asked_of(
 
 def decide(asked: Inquiry, offers: Mapping[str, Offer], run: str = "run_1") -> Decision:
     return tell(asked, offers, chosen(asked, offers, run), run)
+
+
+def because(decision: Decision | Mapping[str, Any]) -> str:
+    """As people read it."""
+    told = decision.to_json() if isinstance(decision, Decision) else decision
+    return in_words(told["because"], Language.EN) or ""
 
 
 def chosen(asked: Inquiry, offers: Mapping[str, Offer], run: str = "run_1") -> Choice:

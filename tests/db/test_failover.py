@@ -1,5 +1,6 @@
 """Runs whose cluster is lost, returns, or closes its window over them: from placement to the end, on both databases."""
 
+import asyncio
 import hashlib
 from dataclasses import replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from rayjobs.gateway.base import RayStatus
 from rayjobs.leases import Callback
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import submission_id
+from rayjobs.reconcile import attempts
 from rayjobs.runner.spec import unpack
 from rayjobs.tables import AttemptRow
 from tests.builders.cluster_world import OPERATOR
@@ -357,3 +359,20 @@ async def revise(world: RunWorld, *, members: tuple[Member, ...], policy: dict[s
     async with world.database.write() as session:
         draft = PolicyDraft(members=members, policy=policy or {})
         await groups_of(world).put_policy(session, OPERATOR, "g1", draft, if_match=1)
+
+
+async def test_a_submission_that_hangs_is_not_waited_for_past_the_loss(
+    world: RunWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "ANSWER_WHEN_LOST_S", 0.01)
+    await group(world)
+    run = await submit(world)
+    await world.admit()
+    world.gateway.is_down = True
+    await world.step(run, 2)
+    world.gateway.is_down, world.gateway.hangs = False, True
+    world.clock.pass_s(LOST_AFTER_S)
+    async with asyncio.timeout(10):
+        await world.step(run)
+    attempt = await world.attempt(run)
+    assert (attempt.state, attempt.end["code"]) == ("COLLECTING", "CLUSTER_LOST")

@@ -18,6 +18,7 @@ from rayjobs.model.job import RunMode
 from rayjobs.model.run import RunState
 from rayjobs.reconcile.admission import LOOK_EVERY_S
 from rayjobs.tables import DecisionRow
+from tests.builders.policies import because
 from tests.builders.run_world import RunWorld
 from tests.builders.targets import DEFAULTS, store_cluster, store_cluster_group
 
@@ -71,7 +72,7 @@ async def test_a_run_spills_when_it_has_waited_for_room(world: RunWorld) -> None
     waited, started = await decisions(world, second)
     assert (waited["outcome"], waited["no_room_since"]) == ("waiting", since)
     assert (started["chosen"], started["tier"]) == ("large", 1)
-    assert "Tier 0 had no room for 10 s" in started["because"]
+    assert "Tier 0 had no room for 10 s" in because(started)
 
 
 async def test_the_decision_that_is_shown_is_never_an_old_one(world: RunWorld) -> None:
@@ -88,19 +89,19 @@ async def test_the_decision_that_is_shown_is_never_an_old_one(world: RunWorld) -
         world.clock.pass_s(pass_s)
         await world.admit()
         told = await decisions(world, run)
-        return len(told), told[-1]["because"]
+        return len(told), because(told[-1])
 
-    lacks = "No member can take the run now: small (HEAD_BUSY)"
+    lacks = "No member can take the run now: small: HEAD_BUSY"
     assert await looked() == (1, f"{lacks}. Tier 1 opens to it when it has waited 20 s for room.")
     version = (await world.row(run)).version
     assert (await looked(10))[0] == 1
     assert (await world.row(run)).version == version
-    assert await looked(10) == (2, f"{lacks}, c1 (HEAD_BUSY).")
+    assert await looked(10) == (2, f"{lacks}, c1: HEAD_BUSY.")
     assert (await looked(10))[0] == 2
     async with world.database.write() as session:
         ill = Health(status=HealthStatus.UNHEALTHY, since=world.clock.now())
         await session.execute(c1.values(health=health_column(ill)))
-    assert await looked() == (3, f"{lacks}, c1 (HEALTH_UNHEALTHY).")
+    assert await looked() == (3, f"{lacks}, c1: HEALTH_UNHEALTHY.")
     async with world.database.write() as session:
         groups = ClusterGroups(world.clock, world.hints, users_of_cluster_group)
         await groups.edit(session, OPERATOR, "g1", GroupChanges(timezone="Asia/Tokyo"))

@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel.db import Database, Superseded, after_commit, guarded_update, update_last
+from kernel.db import Database, Superseded, after_commit, asked_once, guarded_update, update_last
 from kernel.errors import Unavailable
 from kernel.events import AuditRow, EventRow, audit, record
 from rayjobs.tables import JobRow
@@ -241,6 +241,20 @@ async def test_rows_can_be_counted_again_and_again(database: Database) -> None:
             session.add(job(number))
         await database.analyze()
         assert len(await names(database)) == number + 1
+
+
+async def test_those_who_share_a_transaction_ask_once(database: Database) -> None:
+    asked: list[int] = []
+
+    async def answer() -> int:
+        asked.append(1)
+        return len(asked)
+
+    async def unit(session: AsyncSession) -> int:
+        return await asked_once(session, "how many", answer)
+
+    assert await asyncio.gather(*(database.write_together(unit) for _ in range(5))) == [1] * 5
+    assert await database.write_together(unit) == 2  # a later one asks again
 
 
 async def test_a_database_that_does_not_answer() -> None:

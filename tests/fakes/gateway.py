@@ -1,5 +1,6 @@
 """Clusters' Jobs APIs and node agents that do what a test tells them, and nothing by themselves."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ class FakeGateway:
         self.stopped: list[str] = []
         self.files: dict[tuple[str, str], bytes] = {}
         self.is_down = False
+        self.hangs = False
+        """Submissions get no answer."""
         self.silent: set[str] = set()
         """Ids of clusters that do not answer."""
         self.silent_agents: set[str] = set()
@@ -26,6 +29,8 @@ class FakeGateway:
 
     async def submit(self, endpoint: Endpoint, submission: Submission) -> None:
         self._answer(endpoint)
+        if self.hangs:
+            await asyncio.Event().wait()
         self.sent.setdefault(submission.submission_id, submission)
         self.jobs.setdefault(submission.submission_id, RayJob(status=RayStatus.PENDING))
 

@@ -14,7 +14,7 @@ from cluster_groups.zones import TZDATA
 from kernel.reasons import Owner, Reason
 from kernel.resources import Resources
 from tests.builders.clusters import NOW, a_group, a_view
-from tests.builders.policies import choose
+from tests.builders.policies import because, choose
 
 HEAD_BUSY = Reason(code="HEAD_BUSY", params={"drivers": 4, "limit": 4})
 OPEN = Window(start="11:00", end="13:00")
@@ -27,8 +27,8 @@ class TestOrder:
         decision = choose(a_group("a", "b", "c"), *map(a_view, "abc"), lacks={"a": HEAD_BUSY})
         assert (decision.chosen, decision.outcome, decision.waiting) == ("b", Outcome.DISPATCHED, None)
         assert [(one.rank, one.fits_now) for one in decision.candidates] == [(1, False), (2, True), (3, True)]
-        assert "b is the first in order of 2 in tier 0" in decision.because
-        assert "Passed over: a (HEAD_BUSY)" in decision.because
+        assert "b is the first in order of 2 in tier 0" in because(decision)
+        assert "Passed over: a: HEAD_BUSY." in because(decision)
 
     def test_order_beats_the_place_in_the_list(self) -> None:
         group = a_group(Member(cluster="a", order=2), Member(cluster="b", order=1))
@@ -185,7 +185,7 @@ class TestRecord:
             "outcome": "waiting",
             "chosen": None,
             "tier": None,
-            "because": "No member can take the run now: a (CORDONED), b (HEAD_BUSY).",
+            "because": [{"code": "NO_MEMBER_CAN", "params": {"members": {"a": "CORDONED", "b": "HEAD_BUSY"}}}],
             "reason": {"code": "HEAD_BUSY", "params": {"drivers": 4, "limit": 4}},
             "next_evaluation_at": "2026-11-30T12:00:15Z",
             "next_window_change_at": "2026-11-30T13:00:00Z",

@@ -16,6 +16,7 @@ from rayjobs.decide.admit import AdmissionPlan, Start, Wait, plan_admission
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import Condition, RunState
 from rayjobs.snapshot import HELD_ON, NO_ROOM_SINCE, AdmissionSnapshot, Held, Load, WaitingRun
+from tests.builders.policies import because
 from tests.builders.runs import NOW, a_cluster, a_group, a_resource_group, a_run
 
 FULL = Load(drivers=99)
@@ -80,7 +81,7 @@ class TestSpill:
         (wait,) = first.waits
         assert (wait.reason.code, first.next_look_s) == ("HEAD_BUSY", 300)
         assert wait.decision[NO_ROOM_SINCE] == "2026-11-30T12:00:00Z"
-        assert "Tier 1 opens to it when it has waited 300 s for room" in wait.decision["because"]
+        assert "Tier 1 opens to it when it has waited 300 s for room" in because(wait.decision)
         waiting = again(wait, NOW)
         early = NOW + timedelta(seconds=295)
         second = plan(waiting, members=PAIR, load=full, now=early)
@@ -90,7 +91,7 @@ class TestSpill:
         third = plan(waiting, members=PAIR, load=full, now=NOW + timedelta(seconds=300))
         start = only_start(third)
         assert (start.cluster, start.decision["tier"]) == ("c2", 1)
-        assert "Tier 0 had no room for 300 s, so tier 1 is open" in start.decision["because"]
+        assert "Tier 0 had no room for 300 s, so tier 1 is open" in because(start.decision)
 
     def test_each_run_waits_for_itself(self) -> None:
         full = {"c1": FULL}

@@ -15,7 +15,7 @@ from cluster_groups.model.health import HealthStatus
 from kernel.reasons import Reason
 from kernel.resources import Resources
 from tests.builders.clusters import NOW, a_group, a_node, a_view
-from tests.builders.policies import choose
+from tests.builders.policies import because, choose
 
 BUSY = Reason(code="HEAD_BUSY")
 PAIR = (Member(cluster="a"), Member(cluster="b", tier=1))
@@ -36,12 +36,12 @@ class TestTiers:
     def test_it_waits_for_room_in_its_tier(self) -> None:
         decision = choose(a_group(*PAIR), *map(a_view, "ab"), lacks={"a": BUSY})
         assert (decision.chosen, decision.waiting) == (None, BUSY)
-        assert "Tier 1 opens to it when it has waited 300 s for room." in decision.because
+        assert "Tier 1 opens to it when it has waited 300 s for room." in because(decision)
 
     def test_the_next_opens_when_it_waited_long_enough(self) -> None:
         decision = choose(a_group(*PAIR), *map(a_view, "ab"), lacks={"a": BUSY}, opened=1)
         assert (decision.chosen, decision.tier) == ("b", 1)
-        assert "Tier 0 had no room for 300 s, so tier 1 is open." in decision.because
+        assert "Tier 0 had no room for 300 s, so tier 1 is open." in because(decision)
 
     def test_room_in_the_best_tier_comes_first_all_the_same(self) -> None:
         assert choose(a_group(*PAIR), *map(a_view, "ab"), opened=1).chosen == "a"
@@ -52,7 +52,7 @@ class TestTiers:
         assert choose(three, *map(a_view, "abc"), lacks=full, opened=1).chosen is None
         third = choose(three, *map(a_view, "abc"), lacks=full, opened=2)
         assert third.chosen == "c"
-        assert "Tier 0 had no room for 600 s, so tier 7 is open." in third.because
+        assert "Tier 0 had no room for 600 s, so tier 7 is open." in because(third)
 
     @pytest.mark.parametrize(
         ("spill_after_s", "since", "opened"),
@@ -128,7 +128,7 @@ class TestRank:
         loads = {"a": {"load": 0.5}, "b": {"load": 0.25}, "c": {"load": 0.25}}
         decision = choose(group, *map(a_view, "abc"), offers=loads)
         assert (decision.chosen, [one.rank for one in decision.candidates]) == ("b", [3, 1, 2])
-        assert "b is the least loaded of 3" in decision.because
+        assert "b is the least loaded of 3" in because(decision)
 
     def test_of_equally_loaded_ones_the_one_with_fewer_drivers(self) -> None:
         group = a_group(*self.THREE, policy=Policy(rank=Rank.LEAST_LOADED))
@@ -173,8 +173,8 @@ class TestAccelerators:
         ordered = a_group("a", "b", policy=Policy(gpu_match=GpuMatch.ORDERED))
         decision = choose(ordered, *self.VIEWS, demand=self.DEMAND)
         assert (decision.chosen, [one.accelerator for one in decision.candidates]) == ("b", ["A100", "H100"])
-        assert "b is the first in order of 1 in tier 0" in decision.because
-        assert "with H100, the best type it can get." in decision.because
+        assert "b is the first in order of 1 in tier 0" in because(decision)
+        assert "It gets H100 there, the best type that it can get." in because(decision)
         assert choose(a_group("a", "b"), *self.VIEWS, demand=self.DEMAND).chosen == "a"
 
     def test_it_falls_back_to_the_next_type(self) -> None:
