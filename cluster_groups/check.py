@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
-from cluster_groups.model.cluster import HEAD_GROUP, LOCAL, ClusterConfig, ClusterKind, NodeSpec, WorkerGroup
+from cluster_groups.model.cluster import (
+    HEAD_GROUP,
+    LOCAL,
+    ON_DEMAND_PREFIX,
+    ClusterConfig,
+    ClusterKind,
+    NodeSpec,
+    WorkerGroup,
+)
 from cluster_groups.model.quota import GroupConfig, PackageConfig, QueueSettings
 from kernel.errors import Problem, pointer_to, problem
 
@@ -40,6 +48,7 @@ def check_cluster(config: ClusterConfig) -> list[Problem]:
     foreign = _ONLY_ATTACHED if managed else _ONLY_MANAGED
     return [
         *check_name(config.name),
+        *([problem("NAME_RESERVED", "/name", name=config.name)] if config.name.startswith(ON_DEMAND_PREFIX) else []),
         *(
             problem("FIELD_NOT_FOR_KIND", f"/{name}", field=name, kind=str(config.kind))
             for name in foreign

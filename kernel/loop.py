@@ -70,6 +70,9 @@ class Reconciler(ABC, Generic[SnapshotT, PlanT, OutcomeT]):
     """How many times as long as `act` took the next look is off at least, unless it is due now or hinted: whoever
     answers slowly, because it has much to do, is asked less often."""
 
+    def begin(self) -> None:
+        """Looking begins, for the first time or after somebody else led."""
+
     @abstractmethod
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
         """Everything not yet settled."""
@@ -182,6 +185,7 @@ class Loop:
     async def run(self) -> NoReturn:
         self._next_list = time.monotonic()
         self._is_running = True
+        self.reconciler.begin()
         try:
             while True:
                 if time.monotonic() >= self._next_list:

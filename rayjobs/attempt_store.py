@@ -1,6 +1,7 @@
 """Attempts as the views decisions are made from."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from sqlalchemy import select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -13,6 +14,7 @@ from rayjobs.fleet import Fleet
 from rayjobs.job_json import spec_from_json
 from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import AttemptState, EndCode, RunState
+from rayjobs.queue_store import COUNTED
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, JobRevisionRow, LogRow, RunRow
 
@@ -39,6 +41,9 @@ class AttemptStore:
         rows = (await session.execute(statement)).all()
         views = await self._fleet.views(session, {attempt.cluster_id for attempt, _, _ in rows})
         clusters = {view.id: view for view in views}
+        held_up = await _with_stale(
+            session, {one.cluster_id for one, _, _ in rows if one.state == AttemptState.POSTING and one.lost_since}
+        )
         specs = await self._specs_of(session, {(run.job_id, run.job_revision) for _, run, _ in rows})
         return {
             attempt.id: await _snapshot(
@@ -48,6 +53,7 @@ class AttemptStore:
                 specs[run.job_id, run.job_revision],
                 clusters.get(attempt.cluster_id),
                 log_complete=bool(log_complete),
+                is_held_up=attempt.state == AttemptState.POSTING and attempt.cluster_id in held_up,
             )
             for attempt, run, log_complete in rows
         }
@@ -72,13 +78,23 @@ async def _snapshot(
     cluster: ClusterView | None,
     *,
     log_complete: bool,
+    is_held_up: bool,
 ) -> AttemptSnapshot:
     if log_complete and spec.is_gang and attempt.state == AttemptState.COLLECTING:
         log_complete = not await task_store.with_open_logs(session, attempt.id)
-    view = _view(attempt, run, spec, cluster, log_complete=log_complete)
+    view = replace(_view(attempt, run, spec, cluster, log_complete=log_complete), is_held_up=is_held_up)
     is_retry = attempt.epoch > 1 and attempt.state == AttemptState.POSTING
     previous = await _previous_cluster(session, attempt) if is_retry else None
     return AttemptSnapshot(view=view, spec=spec, owner=run.created_by, previous_cluster=previous)
+
+
+async def _with_stale(session: AsyncSession, cluster_ids: Collection[str]) -> set[str]:
+    """Of these clusters those with attempts that were given up as lost and are not confirmed over."""
+    if not cluster_ids:
+        return set()
+    stale = (IS_NOT_ENDED, AttemptRow.state.not_in(COUNTED), AttemptRow.lost_since.is_not(None))
+    statement = select(AttemptRow.cluster_id).where(AttemptRow.cluster_id.in_(cluster_ids), *stale)
+    return set(await session.scalars(statement))
 
 
 async def _previous_cluster(session: AsyncSession, attempt: AttemptRow) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cluster_groups.decide.place import gang_never_fits
 from cluster_groups.decide.quota import granted
-from cluster_groups.model.cluster import Cluster, ClusterKind, NodeShape, NodeSpec, WorkerGroup
+from cluster_groups.model.cluster import Cluster, ClusterKind, NodeShape, NodeSpec, WorkerGroup, first_counts
 from cluster_groups.model.demand import Demand
 from kernel.errors import Problem, pointer_to, problem
 from kernel.resources import SLACK, Resources, total
@@ -69,8 +69,7 @@ def own_nodes(spec: JobSpec, quota: Resources) -> Target:
 
 def first_nodes(spec: JobSpec) -> Target:
     """Those that the job's own cluster starts with."""
-    counts = {one.name: one.min_instances for one in spec.worker_groups}
-    return Target(name="worker_groups", clusters=[_shapes(spec.worker_groups, counts)])
+    return Target(name="worker_groups", clusters=[_shapes(spec.worker_groups, first_counts(spec.worker_groups))])
 
 
 def nodes_of(cluster: Cluster) -> list[NodeShape]:

@@ -25,7 +25,7 @@ from rayjobs.decide.successor import Earlier, free_from, latest
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import WAITING_STATES, AttemptState, EndClass, EndCode, RunState
 from rayjobs.run_store import condition_from_json, demand_from_json, resources_from_json
-from rayjobs.snapshot import Held, Load, WaitingRun
+from rayjobs.snapshot import BESIDE_LIMIT_S, Held, Load, WaitingRun
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow
 
 COUNTED = frozenset(
@@ -226,7 +226,7 @@ def _ends_by(row: Row[Any]) -> datetime | None:
     if row.max_runtime_s is None:
         return None
     starts_by = row.started_at or row.created_at + timedelta(seconds=row.start_timeout_s)
-    ends_by: datetime = starts_by + timedelta(seconds=row.max_runtime_s)
+    ends_by: datetime = starts_by + timedelta(seconds=BESIDE_LIMIT_S + row.max_runtime_s)
     return ends_by
 
 

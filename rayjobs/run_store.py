@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from cluster_groups.model.cluster import first_counts
 from cluster_groups.model.demand import Bundles, Demand, PlacementStrategy
 from kernel.errors import NotFound
 from kernel.paging import Page, PageRequest, paginate
@@ -129,7 +130,8 @@ def demand_of(spec: JobSpec) -> Demand:
     """
     if spec.run_mode is RunMode.ON_DEMAND:
         head = [spec.head.resources] if spec.head else []
-        workers = [group.resources * group.min_instances for group in spec.worker_groups]
+        counts = first_counts(spec.worker_groups)
+        workers = [group.resources * counts[group.name] for group in spec.worker_groups]
         return Demand(resources=total([*head, *workers]))
     needs = spec.requirements or Requirements()
     if spec.is_gang:

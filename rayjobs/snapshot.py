@@ -16,6 +16,8 @@ HELD_ON = "held_on"
 """In the params of a condition: the cluster or resource group whose free capacity is held for the run."""
 NO_ROOM_SINCE = "no_room_since"
 """The same: since when the open members of its cluster group have had no room for it, and nothing else was amiss."""
+BESIDE_LIMIT_S = 20
+"""What a run takes beside its limit, as a rule: to send it, to start its driver, and for the grace at its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +32,7 @@ class WaitingRun:
     priority: int | None = None
     max_wait_s: int | None = None
     max_runtime_s: int | None = None
-    """Declared, and enforced from the moment it is sent."""
+    """Declared, and enforced from when its command starts."""
     start_timeout_s: int = 0
     """How long its own cluster may take to come up, and its tasks to find their places, before that."""
     not_before: datetime | None = None
@@ -67,7 +69,7 @@ class WaitingRun:
         """When it will have given back what it takes, if it starts now; None: nobody knows."""
         if self.max_runtime_s is None:
             return None
-        return started + timedelta(seconds=self.start_timeout_s + self.max_runtime_s)
+        return started + timedelta(seconds=self.start_timeout_s + BESIDE_LIMIT_S + self.max_runtime_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +155,8 @@ class AttemptView:
     """By its job's word it may run twice at once."""
     window_ends_at: datetime | None = None
     """When the window of its member closes, where that ends what runs there."""
+    is_held_up: bool = False
+    """Its cluster was away, and is to get nothing before everything is over there that went on without Muster."""
     watched_since: datetime | None = None
     """Since when this process has looked; before that nobody may have. None: long since."""
     lease_ttl_s: int | None = None
@@ -173,6 +177,11 @@ class AttemptView:
     def cluster_is_own(self) -> bool:
         """Made for this run, and deleted with it."""
         return self.run_mode is RunMode.ON_DEMAND
+
+    @property
+    def is_let_go(self) -> bool:
+        """It is to stop, and what of it would go on goes with its cluster, or is nobody's any more."""
+        return self.stop_code is not None and (self.cluster_is_own or self.stop_code is EndCode.FORCED)
 
     @property
     def cluster_is_gone(self) -> bool:

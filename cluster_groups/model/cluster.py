@@ -1,6 +1,6 @@
 """A Ray cluster Muster knows: what was asked for, where it stands, and what was seen of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +12,8 @@ from kernel.resources import ANY_GPU, Resources, total
 from kernel.states import Transitions
 
 HEAD_GROUP = "head"
+ON_DEMAND_PREFIX = "od-"
+"""Of the names of clusters that are made for one run."""
 LOCAL = "local"
 """The backend of local processes."""
 
@@ -100,17 +102,12 @@ class ClusterSpec:
 
     @property
     def minimum(self) -> Resources:
-        """Head plus every worker group at its least."""
-        return total([self.head.resources, *(group.resources * group.min_instances for group in self.worker_groups)])
+        """Head and workers that it starts with."""
+        return total([self.head.resources, *(one.resources * self.workers[one.name] for one in self.worker_groups)])
 
     @property
     def workers(self) -> Mapping[str, int]:
-        """How many of each group are started: its least; one in all if that left none, as the head runs no tasks."""
-        counts = {group.name: group.min_instances for group in self.worker_groups}
-        growing = next((group for group in self.worker_groups if group.max_instances > 0), None)
-        if growing and not any(counts.values()):
-            counts[growing.name] = 1
-        return counts
+        return first_counts(self.worker_groups)
 
     @property
     def offered(self) -> Resources:
@@ -124,6 +121,15 @@ class ClusterSpec:
         counts = self.workers
         workers = (NodeShape(group=one.name, size=one.resources, count=counts[one.name]) for one in self.worker_groups)
         return (head, *workers)
+
+
+def first_counts(worker_groups: Sequence[WorkerGroup]) -> dict[str, int]:
+    """How many of each group are started: its least; one in all if that left none, as the head runs no tasks."""
+    counts = {group.name: group.min_instances for group in worker_groups}
+    growing = next((group for group in worker_groups if group.max_instances > 0), None)
+    if growing and not any(counts.values()):
+        counts[growing.name] = 1
+    return counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

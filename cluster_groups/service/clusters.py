@@ -13,6 +13,7 @@ from cluster_groups.decide.quota import beyond_quota
 from cluster_groups.model.cluster import (
     CLUSTER_TRANSITIONS,
     EDITABLE,
+    ON_DEMAND_PREFIX,
     Cluster,
     ClusterConfig,
     ClusterKind,
@@ -362,4 +363,4 @@ class Clusters:
 
 
 def on_demand_name(run_id: str) -> str:
-    return f"od-{run_id.removeprefix('run_')}"
+    return ON_DEMAND_PREFIX + run_id.removeprefix("run_")

@@ -126,9 +126,12 @@ def as_of(view: AttemptView, now: datetime) -> AttemptView:
 
 def lost_at(view: AttemptView, lost_since: datetime) -> datetime:
     """When it is given up. What a service finds that was away itself may be on its way back, too."""
+    timeout_s = float(view.lost_timeout_s)
+    if view.is_let_go:
+        timeout_s = min(timeout_s, view.stop_grace_s + STOP_AGAIN_S)
     watched_since = max(lost_since, view.watched_since or lost_since)
-    watched_until = watched_since + timedelta(seconds=min(WATCHED_S, view.lost_timeout_s))
-    return max(lost_since + timedelta(seconds=view.lost_timeout_s), watched_until)
+    watched_until = watched_since + timedelta(seconds=min(WATCHED_S, timeout_s))
+    return max(lost_since + timedelta(seconds=timeout_s), watched_until)
 
 
 def failed_submit(action: Action, seen: Seen, change: Change) -> str | None:
@@ -142,7 +145,11 @@ def failed_submit(action: Action, seen: Seen, change: Change) -> str | None:
         why, text = str(end.code), str(end.params.get("message"))
     else:
         return None
-    return None if _FAULT_OF_THE_REQUEST.search(text) else why
+    return None if is_about_the_request(text) else why
+
+
+def is_about_the_request(text: str) -> bool:
+    return _FAULT_OF_THE_REQUEST.search(text) is not None
 
 
 def pause_s(view: AttemptView, action: Action, change: Change, now: datetime, start_s: float) -> float | None:
@@ -204,7 +211,7 @@ def _posting(view: AttemptView, now: datetime) -> Action:
     del now
     if view.cluster_is_gone:
         return _release(_end_by_loss(view))
-    return Action(do=Do.LOOK if view.stop_code else Do.POST)
+    return Action(do=Do.LOOK if view.stop_code or view.is_held_up else Do.POST)
 
 
 def _on_ray(view: AttemptView, now: datetime) -> Action:

@@ -3,9 +3,21 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.cluster import ClusterKind, ClusterState
+from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.health import HealthStatus
-from rayjobs.decide.attempt import COLLECT_PATIENCE_S, LATE_POST_S, Action, Change, Do, Problem, Seen, as_of, lost_at
+from rayjobs.decide.attempt import (
+    COLLECT_PATIENCE_S,
+    LATE_POST_S,
+    Action,
+    Change,
+    Do,
+    Problem,
+    Seen,
+    as_of,
+    is_about_the_request,
+    lost_at,
+)
 from rayjobs.decide.retry import Again, Backoff, Ended, decide_retry
 from rayjobs.gateway.base import RayJob, RayStatus
 from rayjobs.gateway.status import GangSight, judge_end
@@ -91,24 +103,39 @@ def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime)
         return Change()
     if action.do is Do.RELEASE:
         return Change()
-    if view.cluster is not None and view.cluster.state in {ClusterState.STOPPING, ClusterState.DELETING}:
-        return Change()  # somebody takes it away; that it is gone will be told
+    if _is_taken_away(view.cluster):
+        return Change()  # that it is gone will be told
     posted = action.do is Do.POST
     if view.lost_since is None:
         return Change(lost_since=now, posted=posted)
     is_unknown = view.cluster is not None and view.cluster.health is HealthStatus.UNKNOWN  # policy.md §3
-    if is_unknown or now < lost_at(view, view.lost_since):
+    if (is_unknown and not view.is_let_go) or now < lost_at(view, view.lost_since):
         return Change(posted=posted)
-    lost = {"lost_timeout_s": view.lost_timeout_s, "since": view.lost_since.isoformat()}
-    end = End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST, params=lost)
-    return _over(end, AttemptState.COLLECTING)
+    return _over(_given_up(view, view.lost_since), AttemptState.COLLECTING)
+
+
+def _is_taken_away(cluster: ClusterView | None) -> bool:
+    """By its backend. Of somebody else's cluster nothing is: it is only forgotten, when its runs are over."""
+    going = {ClusterState.STOPPING, ClusterState.DELETING}
+    return cluster is not None and cluster.kind is ClusterKind.MANAGED and cluster.state in going
+
+
+def _given_up(view: AttemptView, since: datetime) -> End:
+    if view.is_let_go and view.stop_code is not None:
+        return End(end_class=EndClass.STOPPED, code=view.stop_code)
+    lost = {"lost_timeout_s": view.lost_timeout_s, "since": since.isoformat()}
+    return End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST, params=lost)
 
 
 def _is_refusal(view: AttemptView, seen: Seen, now: datetime) -> bool:
-    """A 5xx may come after the job was accepted: sent again, Ray says whether it has it; a lasting one is a no."""
+    """A 5xx may come after the job was accepted: sent again, Ray says whether it has it.
+
+    A lasting one is a no where it is about what was sent; else the head is ill, and counts as one that is silent.
+    """
     if seen.problem is not Problem.REFUSED:
         return False
-    return seen.status < 500 or (now - view.state_since).total_seconds() > LATE_POST_S
+    lasts = (now - view.state_since).total_seconds() > LATE_POST_S
+    return seen.status < 500 or (lasts and is_about_the_request(seen.text))
 
 
 def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
@@ -117,7 +144,7 @@ def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
         return _after_unknown(view, now)
     end = judge_end(
         job,
-        stop_code=view.stop_code,
+        stop_code=_stop_code(view, job),
         time_is_up=_time_is_up(view, now),
         gang=_gang(view, seen),
         has_lease=view.lease_ttl_s is not None,
@@ -140,6 +167,12 @@ def _after_look(view: AttemptView, seen: Seen, now: datetime) -> Change:
         placed = Change(state=AttemptState.RUNNING, run_state=RunState.RUNNING)
         return replace(placed, found_again=again, news=seen.news)
     return Change(found_again=again, news=seen.news)
+
+
+def _stop_code(view: AttemptView, job: RayJob) -> EndCode | None:
+    """What had ended by itself before its window closed was not stopped by that, whenever somebody looks."""
+    closed = view.window_ends_at if view.stop_code is EndCode.WINDOW_ENDED else None
+    return None if closed and job.ended_at and job.ended_at < closed else view.stop_code
 
 
 def _ended_at(view: AttemptView, job: RayJob, now: datetime) -> datetime | None:
@@ -166,9 +199,11 @@ def _gang(view: AttemptView, seen: Seen) -> GangSight | None:
 
 def _after_unknown(view: AttemptView, now: datetime) -> Change:
     """The cluster answers and does not know the job: never arrived, or its head forgot (a restart loses all jobs)."""
+    if view.state is AttemptState.POSTING and view.stop_code is None:
+        return Change()  # it is held up
     if view.state is AttemptState.POSTING:
         late = (now - (view.posted_at or view.state_since)).total_seconds() < LATE_POST_S
-        stopped = End(end_class=EndClass.STOPPED, code=view.stop_code or EndCode.BY_USER)
+        stopped = End(end_class=EndClass.STOPPED, code=view.stop_code)
         return Change() if late else _over(stopped, AttemptState.RELEASING)
     return _over(End(end_class=EndClass.LOST, code=EndCode.HEAD_LOST), AttemptState.COLLECTING)
 
@@ -181,6 +216,5 @@ def _after_release(view: AttemptView, seen: Seen) -> Change:
 
 
 def _time_is_up(view: AttemptView, now: datetime) -> bool:
-    if view.max_runtime_s is None or view.posted_at is None:
-        return False
-    return now - view.posted_at >= timedelta(seconds=view.max_runtime_s)
+    """At the earliest: that the runner says so counts, and nothing else ends with its code so late."""
+    return view.max_runtime_s is not None and now - view.created_at >= timedelta(seconds=view.max_runtime_s)

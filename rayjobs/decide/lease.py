@@ -4,8 +4,10 @@ from cluster_groups.model.group import OnClusterLoss, Policy
 from rayjobs.model.job import Retry, RunMode
 from rayjobs.model.run import AttemptState, EndClass
 
-RENEWABLE = frozenset({AttemptState.POSTING, AttemptState.PENDING, AttemptState.PLACING, AttemptState.RUNNING})
-"""POSTING, too: a runner may ask before its submission was answered."""
+RENEWABLE = frozenset(
+    {AttemptState.POSTING, AttemptState.PENDING, AttemptState.PLACING, AttemptState.RUNNING, AttemptState.STOPPING}
+)
+"""POSTING, too: a runner may ask before its submission was answered. STOPPING: whoever is to stop has its grace."""
 
 
 def lease_ttl_of(
@@ -32,6 +34,10 @@ def lease_ttl_of(
     return ttl_s if may_move and can_call_back else None
 
 
-def may_renew(*, state: AttemptState, epoch: int, latest_epoch: int, is_stopping: bool) -> bool:
-    """Whether an attempt that has a lease is still the one its run is to go on as."""
-    return state in RENEWABLE and epoch == latest_epoch and not is_stopping
+def may_renew(*, state: AttemptState, epoch: int, latest_epoch: int, is_stopping: bool, is_lost: bool) -> bool:
+    """Whether an attempt that has a lease is still the one its run is to go on as.
+
+    One that is to stop goes on until it has stopped, as no other begins before; but where its cluster cannot be told,
+    this is how its runner hears of it.
+    """
+    return state in RENEWABLE and epoch == latest_epoch and not (is_stopping and is_lost)

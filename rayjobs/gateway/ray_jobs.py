@@ -28,6 +28,9 @@ ANSWER_S, SUBMIT_S, UPLOAD_S = 10.0, 30.0, 300.0
 PIN_S = 300.0
 """Half of the 600 s for which Ray keeps a package after it was asked for, used or not."""
 
+_NOT_RAYS = frozenset({404, 502, 503, 504})
+"""Statuses by which something before Ray, or in its place, answers."""
+
 
 class RayJobsGateway:
     """One for all clusters: connections are kept per address, tokens go with each call."""
@@ -42,7 +45,7 @@ class RayJobsGateway:
             return
         path = f"/api/packages/gcs/{delivery.name}"
         answer = await self._send(endpoint, "GET", path)
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        if _is_unknown(answer):
             headers = {"Content-Length": str(delivery.size_bytes), "Content-Type": "application/octet-stream"}
             answer = await self._send(
                 endpoint, "PUT", path, within_s=UPLOAD_S, content=delivery.open(), headers=headers
@@ -69,7 +72,7 @@ class RayJobsGateway:
 
     async def look(self, endpoint: Endpoint, submission_id: str) -> RayJob | None:
         answer = await self._send(endpoint, "GET", f"/api/jobs/{submission_id}")
-        if answer.status_code == httpx.codes.NOT_FOUND:
+        if _is_unknown(answer):
             return None
         _need_ok(answer)
         try:
@@ -79,12 +82,12 @@ class RayJobsGateway:
 
     async def stop(self, endpoint: Endpoint, submission_id: str) -> None:
         answer = await self._send(endpoint, "POST", f"/api/jobs/{submission_id}/stop")
-        if answer.status_code != httpx.codes.NOT_FOUND:
+        if not _is_unknown(answer):
             _need_ok(answer)
 
     async def forget(self, endpoint: Endpoint, submission_id: str) -> None:
         answer = await self._send(endpoint, "DELETE", f"/api/jobs/{submission_id}")
-        if answer.status_code != httpx.codes.NOT_FOUND:
+        if not _is_unknown(answer):
             _need_ok(answer)
 
     async def read_log(
@@ -116,10 +119,15 @@ class RayJobsGateway:
         self._pinned = {key: at for key, at in self._pinned.items() if at > oldest}
 
 
+def _is_unknown(answer: httpx.Response) -> bool:
+    """In Ray's own words: the 404 of a proxy, or of whatever else is at this address now, says nothing of a job."""
+    return answer.status_code == httpx.codes.NOT_FOUND and "does not exist" in answer.text
+
+
 def _need_ok(answer: httpx.Response) -> None:
     if answer.status_code == httpx.codes.OK:
         return
-    if answer.status_code in {httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT}:
+    if answer.status_code in _NOT_RAYS:
         raise ClusterUnreachable(f"HTTP {answer.status_code}: {answer.text[:200]}")
     raise RequestRefused(answer.status_code, answer.text)
 

@@ -164,8 +164,10 @@ class AdmissionReconciler(Reconciler[AdmissionSnapshot, AdmissionPlan, Sequence[
         spec = spec_from_json((await session.scalars(statement)).one())
         try:
             return await self._fleet.create_for_run(session, run, spec)
-        except Conflict as error:  # somebody started a cluster in the same group since the snapshot
-            raise Superseded from error
+        except Conflict as error:
+            if error.code == "QUOTA_INSUFFICIENT":  # somebody started a cluster in the same group since the snapshot
+                raise Superseded from error
+            raise
 
     def _wait(self, session: AsyncSession, wait: Wait, now: datetime) -> None:
         run, reason = wait.run, wait.reason

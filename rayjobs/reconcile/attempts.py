@@ -94,6 +94,9 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
     async def load_many(self, session: AsyncSession, keys: Sequence[str]) -> Mapping[str, AttemptSnapshot]:
         return await self._store.load(session, keys)
 
+    def begin(self) -> None:
+        self._watches_since = None
+
     def decide(self, snapshot: AttemptSnapshot, now: datetime) -> AttemptPlan | None:
         self._watches_since = self._watches_since or now
         view = replace(snapshot.view, watched_since=self._watches_since)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from cluster_groups.model.cluster import ClusterState
+from cluster_groups.model.cluster import ClusterKind, ClusterState
 from kernel.reasons import Reason
 from rayjobs.decide.attempt import (
     COLLECT_PATIENCE_S,
@@ -99,17 +99,31 @@ class TestPosting:
         assert step(an_attempt(AttemptState.POSTING, lost_since=NOW), UNREACHABLE).posted
 
     def test_a_server_error_is_no_refusal_until_it_lasts(self) -> None:
-        error = Seen(problem=Problem.REFUSED, status=500, text="agent died")
+        error = Seen(problem=Problem.REFUSED, status=500, text="ValueError: bad runtime_env")
         assert step(an_attempt(AttemptState.POSTING), error).end is None
         late = step(an_attempt(AttemptState.POSTING, lost_since=NOW), error, after_s=LATE_POST_S + 1)
         assert late.end is not None
         assert (late.end.end_class, late.end.code) == (EndClass.PLATFORM, EndCode.SUBMIT_REFUSED)
+
+    def test_an_ill_head_is_waited_for_like_a_silent_one(self) -> None:
+        error, lost = Seen(problem=Problem.REFUSED, status=500, text="agent died"), {"lost_timeout_s": 900}
+        assert step(an_attempt(AttemptState.POSTING, lost_since=NOW, **lost), error, after_s=899).end is None
+        late = step(an_attempt(AttemptState.POSTING, lost_since=NOW, **lost), error, after_s=900)
+        assert late.end is not None
+        assert late.end.code is EndCode.CLUSTER_LOST
 
     def test_unknown_outcome_is_asked_again_at_the_same_cluster(self) -> None:
         change = step(an_attempt(AttemptState.POSTING), UNREACHABLE)
         assert change == Change(lost_since=NOW, posted=True)
         again = an_attempt(AttemptState.POSTING, lost_since=NOW)
         assert what(again) is Do.POST
+
+    def test_nothing_is_sent_beside_what_was_given_up_there(self) -> None:
+        held_up = an_attempt(AttemptState.POSTING, lost_since=NOW, is_held_up=True)
+        assert what(held_up) is Do.LOOK
+        assert step(held_up, Seen(), after_s=5000).is_nothing
+        arrived = step(held_up, Seen(job=RayJob(status=RayStatus.PENDING)))
+        assert (arrived.state, arrived.found_again) == (AttemptState.PENDING, True)
 
     def test_refused_is_the_users(self) -> None:
         change = step(
@@ -243,6 +257,34 @@ class TestStopping:
         assert (what(view, 29), what(view, 31)) == (Do.LOOK, Do.STOP)
         stopped = Seen(job=RayJob(status=RayStatus.STOPPED))
         assert step(view, stopped, after_s=31).run_state is RunState.STOPPED
+
+
+class TestStoppingWhatIsSilent:
+    """What goes with its cluster, or is nobody's any more, is not waited for until it counts as lost."""
+
+    def given_up(self, **fields: object) -> tuple[Change, Change]:
+        view = an_attempt(AttemptState.RUNNING, lost_since=NOW, lost_timeout_s=900, stop_grace_s=10, **fields)
+        return step(view, UNREACHABLE, after_s=29), step(view, UNREACHABLE, after_s=30)
+
+    def test_of_a_run_with_a_cluster_of_its_own(self) -> None:
+        early, late = self.given_up(run_mode=RunMode.ON_DEMAND, stop_code=EndCode.BY_USER)
+        assert early.is_nothing
+        assert (late.state, late.run_state) == (AttemptState.COLLECTING, RunState.STOPPED)
+        assert late.end == End(end_class=EndClass.STOPPED, code=EndCode.BY_USER)
+
+    def test_of_an_attached_cluster_that_is_forgotten_by_force(self) -> None:
+        forgotten = a_cluster(kind=ClusterKind.ATTACHED, state=ClusterState.DELETING)
+        early, late = self.given_up(cluster=forgotten, stop_code=EndCode.FORCED)
+        assert early.is_nothing
+        assert late.end == End(end_class=EndClass.STOPPED, code=EndCode.FORCED)
+
+    def test_others_may_still_be_running(self) -> None:
+        early, late = self.given_up(stop_code=EndCode.BY_USER)
+        assert early.is_nothing
+        assert late.is_nothing
+
+    def test_a_managed_cluster_that_is_taken_away_will_be_gone(self) -> None:
+        assert self.given_up(cluster=a_cluster(state=ClusterState.DELETING), stop_code=EndCode.FORCED)[1].is_nothing
 
 
 class TestCollectingAndReleasing:

@@ -52,6 +52,14 @@ async def test_something_else_at_the_address_is_no_answer_of_the_cluster(answer:
         await gateway(httpx.Response(200, **answer)).look(HEAD, "run_1-a1")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("call", ["look", "stop", "forget"])
+async def test_only_in_rays_own_words_a_job_is_unknown(call: str) -> None:
+    rays = gateway(httpx.Response(404, text="Job run_1-a1 does not exist"))
+    assert await getattr(rays, call)(HEAD, "run_1-a1") is None
+    with pytest.raises(ClusterUnreachable):
+        await getattr(gateway(httpx.Response(404, text="404 page not found")), call)(HEAD, "run_1-a1")
+
+
 async def test_a_node_agent_that_sends_whole_files_is_refused() -> None:
     with pytest.raises(RequestRefused):
         await gateway(httpx.Response(200, content=b"x" * 100)).read_log(

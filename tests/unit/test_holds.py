@@ -74,13 +74,13 @@ class TestOfAQuota:
         behind = wait_of(result, SMALL).reason
         assert (behind.code, behind.params) == ("QUEUED_BEHIND", {"resource_group": "default", "run": "run_0001"})
 
-    @pytest.mark.parametrize(("limit_s", "passes"), [(600, True), (601, False), (None, False)])
+    @pytest.mark.parametrize(("limit_s", "passes"), [(580, True), (581, False), (None, False)])
     def test_who_gives_back_in_time_may_pass(self, limit_s: int | None, passes: bool) -> None:
         result = plan(wants(LARGE, 8), wants(SMALL, 4, max_runtime_s=limit_s), used=(held(4, 600),))
         assert started(result) == (["run_0002"] if passes else [])
 
     def test_the_time_its_own_cluster_takes_to_come_up_counts(self) -> None:
-        small = wants(SMALL, 1, max_runtime_s=500, start_timeout_s=101)
+        small = wants(SMALL, 1, max_runtime_s=500, start_timeout_s=81)
         assert started(plan(wants(LARGE, 8), small, used=(held(4, 600),))) == []
 
     def test_what_lies_beyond_its_need_is_anybodys_until_it_is_gone(self) -> None:
@@ -89,7 +89,7 @@ class TestOfAQuota:
         assert wait_of(result, NEW).reason.params["run"] == "run_0001"
 
     def test_a_shorter_limit_passes_where_a_longer_one_of_the_same_size_does_not(self) -> None:
-        limits = {2: None, 3: 700, 4: 600, 5: 900, 6: 60}
+        limits = {2: None, 3: 700, 4: 580, 5: 900, 6: 60}
         small = [wants(number, 1, max_runtime_s=limit) for number, limit in limits.items()]
         result = plan(wants(LARGE, 8), *small, used=(held(4, 600),))
         assert started(result) == ["run_0004", "run_0006"]
@@ -97,7 +97,7 @@ class TestOfAQuota:
 
     def test_who_starts_now_counts_among_those_it_waits_for(self) -> None:
         first = wants(0, 4, max_runtime_s=100)
-        assert held_for(plan(first, wants(LARGE, 8), used=(held(4, 50),))) == {"run_0001": ("default", in_s(100))}
+        assert held_for(plan(first, wants(LARGE, 8), used=(held(4, 50),))) == {"run_0001": ("default", in_s(120))}
 
     def test_who_should_have_ended_is_awaited_now(self) -> None:
         assert held_for(plan(wants(LARGE, 8), used=(held(4, -60),))) == {"run_0001": ("default", LATE)}
@@ -255,10 +255,10 @@ class TestOfACluster:
     def test_a_plain_run_is_held_for_too(self) -> None:
         view = a_cluster_of(4, 4)
         large = on_cluster(LARGE, Demand(resources=Resources(cpu=8)))
-        small = on_cluster(SMALL, self.PLAIN, max_runtime_s=100)
+        small = on_cluster(SMALL, self.PLAIN, max_runtime_s=80)
         holders = (held(4, 100),)
         assert started(plan(large, small, clusters=[view], load=load(*holders))) == ["run_0002"]
-        longer = replace(small, max_runtime_s=101)
+        longer = replace(small, max_runtime_s=81)
         assert started(plan(large, longer, clusters=[view], load=load(*holders))) == []
 
     def test_a_cluster_that_takes_no_work_is_held_for_nobody(self) -> None:

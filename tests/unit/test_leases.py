@@ -27,7 +27,13 @@ WITH_LEASE: dict[str, Any] = {
     "can_call_back": True,
     "ttl_s": 600,
 }
-GOES_ON: dict[str, Any] = {"state": AttemptState.RUNNING, "epoch": 2, "latest_epoch": 2, "is_stopping": False}
+GOES_ON: dict[str, Any] = {
+    "state": AttemptState.RUNNING,
+    "epoch": 2,
+    "latest_epoch": 2,
+    "is_stopping": False,
+    "is_lost": False,
+}
 CALLBACK = Callback(url="http://muster:8266", key=b"key")
 ENDED_BY_LEASE = RayJob(status=RayStatus.FAILED, exit_code=EXIT_LEASE_LOST)
 
@@ -56,9 +62,13 @@ class TestWho:
 
     def test_may_renew(self) -> None:
         assert {state for state in AttemptState if may_renew(**GOES_ON | {"state": state})} == RENEWABLE
-        assert {AttemptState.STOPPING, AttemptState.COLLECTING, AttemptState.ENDED}.isdisjoint(RENEWABLE)
+        assert {AttemptState.COLLECTING, AttemptState.RELEASING, AttemptState.ENDED}.isdisjoint(RENEWABLE)
 
-    @pytest.mark.parametrize("but", [{"latest_epoch": 3}, {"is_stopping": True}], ids=str)
+    @pytest.mark.parametrize("but", [{"is_stopping": True}, {"is_lost": True}], ids=str)
+    def test_may_renew_until_it_has_stopped(self, but: dict[str, Any]) -> None:
+        assert may_renew(**GOES_ON | but)
+
+    @pytest.mark.parametrize("but", [{"latest_epoch": 3}, {"is_stopping": True, "is_lost": True}], ids=str)
     def test_may_not_renew(self, but: dict[str, Any]) -> None:
         assert not may_renew(**GOES_ON | but)
 

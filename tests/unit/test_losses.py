@@ -174,6 +174,19 @@ class TestWindowEnd:
         assert (change.run_state, change.end.end_class, change.end.code) == (state, EndClass.STOPPED, code)
         assert change.again is None or (change.again.counts, change.again.not_before) == (True, None)
 
+    @pytest.mark.parametrize(
+        ("ended_s", "state", "code"),
+        [(3599, RunState.FAILED, EndCode.EXIT_NONZERO), (3601, RunState.STOPPED, EndCode.WINDOW_ENDED)],
+    )
+    def test_what_had_ended_before_it_was_not_stopped_by_it(
+        self, ended_s: float, state: RunState, code: EndCode
+    ) -> None:
+        view = an_attempt(AttemptState.STOPPING, window_ends_at=later(3600), run_state=RunState.RUNNING)
+        job = RayJob(status=RayStatus.FAILED, exit_code=1, ended_at=later(ended_s))
+        change = step(view, Seen(job=job), after_s=7200)
+        assert change.end is not None
+        assert (change.run_state, change.end.code) == (state, code)
+
     def test_it_is_looked_at_just_then(self) -> None:
         view = an_attempt(started_at=NOW, window_ends_at=later(1000))
         look = Action(do=Do.LOOK)
