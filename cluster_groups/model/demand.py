@@ -82,6 +82,7 @@ class ClusterView:
     max_runs: int | None = None
     ray_version: str | None = None
     python_version: str | None = None
+    state_since: datetime | None = None
     state_reason: Reason | None = None
     health_failure: Reason | None = None
     recovered_at: datetime | None = None

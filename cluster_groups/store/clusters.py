@@ -175,6 +175,7 @@ def view_of(cluster: Cluster) -> ClusterView:
         max_runs=cluster.max_runs,
         ray_version=cluster.ray_version,
         python_version=cluster.python_version,
+        state_since=cluster.state_since,
         state_reason=cluster.state_reason,
         health_failure=cluster.health.finding,
         recovered_at=cluster.health.recovered_at,

@@ -247,8 +247,9 @@ def _releasing(view: AttemptView, now: datetime) -> Action:
         return Action(do=Do.RELEASE)
     if view.cluster.is_absent:
         return over
-    if now - view.state_since < timedelta(seconds=_forget_after_s(view)):
-        return Action(do=Do.WAIT)
+    fell_at = view.cluster.state_since if view.cluster.state is ClusterState.FAILED else None
+    if now - max(view.state_since, fell_at or view.state_since) < timedelta(seconds=_forget_after_s(view)):
+        return Action(do=Do.WAIT)  # nodes outlive their head for a while
     if view.cluster_is_gone:
         return over
     is_back = not _was_given_up(view) or view.cluster.health is HealthStatus.HEALTHY

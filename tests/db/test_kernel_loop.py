@@ -30,7 +30,11 @@ class Counter(Reconciler[str, str, int]):
         self.most_at_once = 0
         self.in_act: Callable[[str], Awaitable[None]] | None = None
         self.times_superseded = 0
+        self.times_begun = 0
         self.pause_s = 0.0
+
+    def begin(self) -> None:
+        self.times_begun += 1
 
     async def list_keys(self, session: AsyncSession) -> Sequence[str]:
         del session
@@ -261,6 +265,15 @@ async def test_hints_before_it_runs_are_not_kept(database: Database) -> None:
     loop.hint("b")
     assert (loop._due, loop._heap) == ({}, [])
     assert await counted(database) == {"a": 1}
+
+
+async def test_it_is_told_each_time_it_begins(database: Database) -> None:
+    counter = Counter()
+    loop = Loop(counter, database, SystemClock())
+    for times in (1, 2):
+        async with running(loop):
+            await asyncio.sleep(0)  # it begins before it waits for anything
+            assert counter.times_begun == times
 
 
 async def test_no_session_is_open_while_it_acts(database: Database) -> None:

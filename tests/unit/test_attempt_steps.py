@@ -310,6 +310,13 @@ class TestCollectingAndReleasing:
         assert what(view, after_s=LOST_NODE_S + 9) is Do.WAIT
         assert step(view, after_s=LOST_NODE_S + 10).state is AttemptState.ENDED
 
+    def test_one_that_falls_only_later_is_waited_for_from_then_on(self) -> None:
+        lost = End(end_class=EndClass.LOST, code=EndCode.CLUSTER_LOST)
+        fallen = replace(FALLEN, state_since=NOW + timedelta(seconds=60))
+        view = an_attempt(AttemptState.RELEASING, cluster=fallen, end=lost, run_state=RunState.FAILED, stop_grace_s=10)
+        assert what(view, after_s=60 + LOST_NODE_S + 9) is Do.WAIT
+        assert step(view, after_s=60 + LOST_NODE_S + 10).state is AttemptState.ENDED
+
     def test_of_a_cluster_that_was_taken_down_nothing_is_left(self) -> None:
         for state in (ClusterState.STOPPED, ClusterState.FAILED):
             down = an_attempt(AttemptState.RELEASING, cluster=a_cluster(state=state, is_absent=True))
