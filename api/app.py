@@ -25,7 +25,9 @@ from api.routers import (
     resources,
     runner,
     runs,
+    uploads,
     usage,
+    volumes,
 )
 from api.schemas.base import ProblemOut
 from api.wiring import Services
@@ -37,11 +39,13 @@ ROUTERS = (  # a request walks along them: the busiest come first
     runner.router,
     jobs.router,
     packages.router,
+    uploads.router,
     clusters.router,
     groups.router,
     resources.router,
     usage.router,
     credentials.router,
+    volumes.router,
     access.router,
     health.router,
     dashboard.router,

@@ -3,19 +3,25 @@
 import os
 from pathlib import Path
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, MultiFernet
 
 from api.settings import Settings
+from kernel.errors import InvalidInput
 
 
-def credential_key(settings: Settings) -> bytes:
-    """The key credentials are sealed with: the setting, or a file made at the first start."""
+def credential_keys(settings: Settings) -> tuple[bytes, ...]:
+    """The keys credentials are sealed with, the newest first: the setting, or a file made at the first start."""
     if settings.credential_key is not None:
-        return settings.credential_key.get_secret_value().encode()
+        return tuple(settings.credential_key.get_secret_value().encode().split())
     file = settings.state_dir / "credential-key"
     if not file.exists():
         write_secret(file, Fernet.generate_key().decode())
-    return file.read_bytes().strip()
+    keys = tuple(file.read_bytes().split())
+    try:
+        MultiFernet([Fernet(key) for key in keys])
+    except ValueError as error:
+        raise InvalidInput("INVALID_SETTING", source=str(file), reason=str(error)) from None
+    return keys
 
 
 def write_secret(file: Path, secret: str) -> None:

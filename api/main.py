@@ -46,7 +46,7 @@ def serve(settings: Settings, observer: Observer = lambda _step: None) -> None:
 
 
 async def _serve(settings: Settings, listener: socket.socket, observer: Observer) -> None:
-    services = wire(settings, observer=observer)
+    services = wire(settings, observer=observer, own_url=_own_url(settings, listener))
     secret = await prepare(services)
     config = uvicorn.Config(
         create_app(services),
@@ -102,6 +102,12 @@ def _listener(settings: Settings) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unavailable("CANNOT_LISTEN", host=settings.host, port=settings.port, reason=reason) from error
+
+
+def _own_url(settings: Settings, listener: socket.socket) -> str:
+    """For whoever is on this machine."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def _announce(settings: Settings, listener: socket.socket, secret: str | None) -> None:

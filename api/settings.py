@@ -5,11 +5,12 @@ import re
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from cryptography.fernet import Fernet
+from cryptography.fernet import Fernet, MultiFernet
 from platformdirs import user_state_path
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -17,6 +18,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from cluster_groups.model.group import LEASE_TTL_S
 from kernel.errors import InvalidInput
+from runtime_envs.addresses import AllowedHosts
 
 PREFIX = "MUSTER_"
 NO_SETTINGS = ("CONFIG", "ADDRESS", "TOKEN")
@@ -57,6 +59,18 @@ def _http_urls(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(filter(None, map(_http_url, values)))
 
 
+def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    AllowedHosts.of(values)  # its own ValueError says which is none
+    return values
+
+
+def _roots(values: tuple[Path, ...]) -> tuple[Path, ...]:
+    for value in values:
+        if not value.is_absolute() or ".." in value.parts:
+            raise ValueError("must be absolute paths without ..")
+    return values
+
+
 def _bucket(value: str | None, info: ValidationInfo) -> str | None:
     """With what it needs, which is declared before it."""
     if value is None:
@@ -75,9 +89,9 @@ def _known_database(value: SecretStr) -> SecretStr:
     return value
 
 
-def _fernet_key(value: SecretStr | None) -> SecretStr | None:
+def _fernet_keys(value: SecretStr | None) -> SecretStr | None:
     if value is not None:
-        Fernet(value.get_secret_value())  # its own ValueError says what a key looks like
+        MultiFernet(map(Fernet, value.get_secret_value().split()))  # its own ValueError says what a key looks like
     return value
 
 
@@ -119,9 +133,10 @@ class Settings(BaseSettings):
         description="Secret of the token `admin`, "
         f"at least {LEAST_SECRET_LENGTH} characters; by default one is made on the first start and printed once.",
     )
-    credential_key: Annotated[SecretStr | None, AfterValidator(_fernet_key)] = Field(
+    credential_key: Annotated[SecretStr | None, AfterValidator(_fernet_keys)] = Field(
         default=None,
-        description="Fernet key that credentials are sealed with; by default one is made on the first start.",
+        description="Fernet key that credentials are sealed with, by default one that is made on the first start; "
+        "behind a blank older keys, whose credentials are sealed anew at the next start.",
     )
     blob_region: str | None = Field(
         default=None, pattern=r"^[a-z0-9-]{1,40}$", description="Region of that bucket, `ap-guangzhou` say."
@@ -143,6 +158,26 @@ class Settings(BaseSettings):
         default=(),
         description="Servers packages may be fetched from besides those of AWS and Tencent Cloud, as "
         "`https://host:port`, blanks between them.",
+    )
+    node_fetch_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = Field(
+        default=(),
+        description="Hosts, buckets and `*.domains` that jobs may make their nodes fetch from (`py_modules`, addresses "
+        "of packages and of package indexes), blanks between them; by default all but a node's own addresses.",
+    )
+    image_uris: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)] = Field(
+        default=(),
+        description="Patterns of images that jobs may name in `image_uri` of their runtime_env, as "
+        "`registry.example.org/team/*`, blanks between them; by default none. The nodes need podman.",
+    )
+    fetch_allow: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words), AfterValidator(_hosts)] = Field(
+        default=(),
+        description="Hosts and networks that volumes may lie on and jobs may fetch from although their addresses are "
+        "loopback or link-local, as `host` or `10.0.0.0/8`, blanks between them.",
+    )
+    local_volume_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_words), AfterValidator(_roots)] = Field(
+        default=(),
+        description="Folders that volumes of type `local` may lie in, blanks between them; by default any while the "
+        "service listens on loopback only, and else none.",
     )
     max_cos_package_bytes: int = Field(
         default=2 * 2**30,
@@ -186,6 +221,14 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The URL of the database, the default filled in."""
         return self.database_url.get_secret_value() or f"sqlite:///{self.state_dir / 'muster.db'}"
+
+    @property
+    def is_loopback_only(self) -> bool:
+        """Nobody but this machine's users can reach the service."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @property
     def admin_token_file(self) -> Path:

@@ -11,12 +11,14 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import httpx
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api import migrations
 from api.auth import Tokens
 from api.cleaning import Cleaning
 from api.dashboard.forward import DashboardTransport
-from api.local_secrets import credential_key, write_secret
+from api.local_secrets import credential_keys, write_secret
 from api.metrics import Metrics
 from api.settings import Settings
 from api.stores import blob_store, open_bucket
@@ -53,19 +55,27 @@ from rayjobs.gateway.ray_jobs import RayJobsGateway
 from rayjobs.job_service import JobService
 from rayjobs.leases import Callback, Leases
 from rayjobs.logs import LogKeeper
+from rayjobs.node_needs import NodeNeeds
 from rayjobs.reconcile.admission import AdmissionReconciler
 from rayjobs.reconcile.attempts import AttemptReconciler
 from rayjobs.reconcile.logs import LogReconciler
 from rayjobs.retention import Keep
 from rayjobs.run_service import RUN_NEWS, RunService
 from rayjobs.submission import Packages
-from runtime_envs.archive import ArchiveLimits
+from runtime_envs.addresses import AllowedHosts
+from runtime_envs.archive_data import ArchiveLimits
 from runtime_envs.check_uri import UriPolicy
 from runtime_envs.credentials import Credentials
 from runtime_envs.model import PackageLimits
 from runtime_envs.objects import ObjectPackages
 from runtime_envs.packages.base import BlobStore
 from runtime_envs.service import PackageService, RayUploads
+from runtime_envs.uploads import UploadLimits, Uploads
+from runtime_envs.volumes import store as volume_store
+from runtime_envs.volumes.check import VolumeRules
+from runtime_envs.volumes.service import Volumes
+
+log = structlog.get_logger()
 
 LEAST_CAPACITY = Resources(cpu=4, memory_gib=8)
 """The default resource package offers at least this, so that even on a small machine a head and a worker fit: the
@@ -85,8 +95,10 @@ class Services:
     blobs: BlobStore
     tokens: Tokens
     credentials: Credentials
+    volumes: Volumes
     packages: PackageService
     object_packages: ObjectPackages
+    uploads: Uploads
     ray_uploads: RayUploads
     pools: ResourcePools
     clusters: Clusters
@@ -96,6 +108,7 @@ class Services:
     runs: RunService
     logs: LogKeeper
     leases: Leases
+    node_needs: NodeNeeds
     fleet: Fleet
     loops: tuple[Loop, ...]
     controller: Controller
@@ -106,19 +119,24 @@ def wire(
     clock: Clock | None = None,
     observer: Observer = lambda _step: None,
     gateway: JobGateway | None = None,
+    own_url: str | None = None,
 ) -> Services:
     """Everything, at rest: nothing is opened, read or written before `prepare`.
 
+    Local clusters reach the service at `own_url`.
+
     Tests watch the loops' steps; benchmarks of the service alone bring a gateway to clusters that are not there.
     """
-    return _Wiring(settings, clock or SystemClock(), observer, gateway).services()
+    return _Wiring(settings, clock or SystemClock(), observer, gateway, own_url).services()
 
 
 class _Wiring:
     """Made once to build `Services`; the attributes are the parts more than one other part needs."""
 
-    def __init__(self, settings: Settings, clock: Clock, observer: Observer, gateway: JobGateway | None) -> None:
-        self.settings, self.clock = settings, clock
+    def __init__(
+        self, settings: Settings, clock: Clock, observer: Observer, gateway: JobGateway | None, own_url: str | None
+    ) -> None:
+        self.settings, self.clock, self.own_url = settings, clock, own_url
         self.metrics = Metrics(clock)
         self.watch = observer
         self.database = Database(settings.database)
@@ -132,30 +150,31 @@ class _Wiring:
             archive=ArchiveLimits(max_unpacked_bytes=settings.max_unpacked_bytes),
             max_object_bytes=settings.max_cos_package_bytes,
         )
-        key = credential_key(settings)
-        self.callback = _callback(settings, key)
-        self.credentials = Credentials(self.database, clock, key, cluster_store.of_credential)
+        keys = credential_keys(settings)
+        self.callback = _callback(settings, keys)
+        self.credentials = Credentials(self.database, clock, keys, _users_of_credential)
+        self.volumes = Volumes(self.database, clock, self.credentials, _volume_rules(settings), _users_of_volume)
         self.backends: Mapping[str, ClusterBackend] = {
             LOCAL: LocalBackend(settings.state_dir / LOCAL, self.probe, LocalSettings(environment=dict(os.environ)))
         }
         self.endpoints = Endpoints(self.database, self.backends, self.credentials)
         self.submits = FailedSubmits(clock)
+        self.packages = PackageService(self.database, self.blobs, clock, self.limits, job_store.users_of_package)
+        self.logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=settings.max_log_bytes)
+        self.ray_uploads = RayUploads(self.database, self.blobs, clock, self.limits)
         self.runs_of_clusters = RunsOfClusters(self.hints)
         self.hints.connect(RUN_NEWS, self._ring)
 
     def services(self) -> Services:
-        packages = PackageService(self.database, self.blobs, self.clock, self.limits, job_store.users_of_package)
-        uploads = RayUploads(self.database, self.blobs, self.clock, self.limits)
         pools = ResourcePools(self.clock, self.hints, list(self.backends), users_of_resource_group)
         clusters = self._clusters(pools)
         groups = ClusterGroups(self.clock, self.hints, users_of_cluster_group, lease_ttl_s=self.settings.lease_ttl_s)
-        jobs = JobService(self.clock, UriPolicy())
+        jobs = JobService(self.clock, _what_nodes_may_fetch(self.settings))
         fleet = Fleet(clusters, groups, pools, self.endpoints, self.submits)
         runs = RunService(self.clock, self.hints, jobs, fleet.reference)
         self.runs_of_clusters.runs = runs
-        logs = LogKeeper(self.database, self.blobs, self.gateway, self.hints, max_bytes=self.settings.max_log_bytes)
-        sources = Packages(own=packages, ray_uploads=uploads, callback=self.callback)
-        loops = self._loops(fleet, sources, AttemptLogs(self.database, logs))
+        sources = self._sources()
+        loops = self._loops(fleet, sources, AttemptLogs(self.database, self.logs))
         return Services(
             settings=self.settings,
             database=self.database,
@@ -168,25 +187,37 @@ class _Wiring:
             blobs=self.blobs,
             tokens=Tokens(self.database, self.clock),
             credentials=self.credentials,
-            packages=packages,
-            object_packages=self._object_packages(packages),
-            ray_uploads=uploads,
+            volumes=self.volumes,
+            packages=self.packages,
+            object_packages=self._object_packages(),
+            uploads=Uploads(self.database, self.blobs, self.clock, self.packages, UploadLimits()),
+            ray_uploads=self.ray_uploads,
             pools=pools,
             clusters=clusters,
             first_look=FirstLook(self.probe, self.credentials),
             groups=groups,
             jobs=jobs,
             runs=runs,
-            logs=logs,
+            logs=self.logs,
             leases=Leases(self.database, self.clock, self.callback),
+            node_needs=NodeNeeds(self.database, fleet, self.credentials, sources),
             fleet=fleet,
             loops=loops,
             controller=self._controller(loops),
         )
 
-    def _object_packages(self, packages: PackageService) -> ObjectPackages:
+    def _sources(self) -> Packages:
+        return Packages(
+            own=self.packages,
+            ray_uploads=self.ray_uploads,
+            volumes=self.volumes,
+            callback=self.callback,
+            own_url=self.own_url,
+        )
+
+    def _object_packages(self) -> ObjectPackages:
         endpoints = frozenset(self.settings.object_endpoints)
-        return ObjectPackages(packages, self.credentials, self.limits, open_bucket, endpoints)
+        return ObjectPackages(self.packages, self.credentials, self.limits, open_bucket, endpoints)
 
     def _clusters(self, pools: ResourcePools) -> Clusters:
         return Clusters(
@@ -258,6 +289,9 @@ async def _prepare(services: Services) -> str | None:
     async with services.database.write() as session:
         await services.pools.ensure_default(session, _at_least(machine_capacity(), LEAST_CAPACITY))
         await services.clusters.autostart(session)
+    async with services.database.write() as session:
+        if lost := await services.credentials.reseal(session):
+            log.warning("credentials_unreadable", names=lost, advice="restore the key they were stored under")
     return await _keep_admin_token(services)
 
 
@@ -274,11 +308,37 @@ async def running(services: Services) -> AsyncIterator[None]:
         await close(services)
 
 
-def _callback(settings: Settings, key: bytes) -> Callback | None:
+def _callback(settings: Settings, keys: Sequence[bytes]) -> Callback | None:
     """Its claims are good for every replica of this installation, and for no other."""
     if settings.callback_url is None:
         return None
-    return Callback(url=settings.callback_url, key=hmac.digest(key, b"claims of runners", "sha256"))
+    newest, *former = (hmac.digest(key, b"claims of runners", "sha256") for key in keys)
+    return Callback(url=settings.callback_url, key=newest, former=tuple(former))
+
+
+def _what_nodes_may_fetch(settings: Settings) -> UriPolicy:
+    return UriPolicy(
+        hosts=frozenset(settings.node_fetch_hosts) or None,
+        images=settings.image_uris,
+        allowed=AllowedHosts.of(settings.fetch_allow),
+    )
+
+
+def _volume_rules(settings: Settings) -> VolumeRules:
+    roots = tuple(map(str, settings.local_volume_roots))
+    return VolumeRules(
+        local_roots=roots if roots or not settings.is_loopback_only else None,
+        endpoints=frozenset(settings.object_endpoints),
+        hosts=AllowedHosts.of(settings.fetch_allow),
+    )
+
+
+async def _users_of_credential(session: AsyncSession, name: str) -> list[str]:
+    return [*await cluster_store.of_credential(session, name), *await volume_store.of_credential(session, name)]
+
+
+async def _users_of_volume(session: AsyncSession, name: str) -> list[str]:
+    return [*await job_store.users_of_volume(session, name), *await cluster_store.of_volume(session, name)]
 
 
 def _at_least(capacity: Resources, least: Resources) -> Resources:

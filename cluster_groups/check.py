@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
+from cluster_groups.check_parameters import Given, check_on_backend, check_on_nodes
 from cluster_groups.model.cluster import (
     HEAD_GROUP,
     LOCAL,
@@ -17,6 +18,10 @@ from cluster_groups.model.cluster import (
 )
 from cluster_groups.model.quota import GroupConfig, PackageConfig, QueueSettings
 from kernel.errors import Problem, pointer_to, problem
+from kernel.labels import is_label_key, is_label_value
+from runtime_envs.advanced.check import check_parameters
+from runtime_envs.advanced.protected import Place
+from runtime_envs.volumes.check import check_mounts
 
 MIN_CPU = 1
 MIN_MEMORY_GIB = 2
@@ -29,12 +34,9 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _NODE_GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,19}")
 GPU_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,511}")
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_LABEL_PREFIX = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-_RAYS_OWN_LABELS = "ray.io/"
 
 _ONLY_MANAGED = (
-    "backend", "image", "head", "worker_groups", "volumes", "advanced_parameters", "autostart", "idle_stop_s",
+    "backend", "image", "head", "worker_groups", "advanced_parameters", "autostart", "idle_stop_s",
 )  # fmt: skip
 _ONLY_ATTACHED = ("address", "credential", "allow_open")
 
@@ -55,6 +57,7 @@ def check_cluster(config: ClusterConfig) -> list[Problem]:
             if getattr(config, name)
         ),
         *(_check_managed(config) if managed else _check_address(config.address)),
+        *check_mounts(config.volumes, "/volumes"),
         *check_labels(config.labels, "/labels"),
         *check_bounds("", {"idle_stop_s": config.idle_stop_s, "max_runs": config.max_runs}, minimum=1),
     ]
@@ -89,7 +92,7 @@ def check_labels(labels: Mapping[str, str], pointer: str) -> list[Problem]:
     return [
         problem("LABEL_INVALID", pointer + pointer_to(key), key=key)
         for key, value in labels.items()
-        if not _is_label_key(key) or (value and not _LABEL.fullmatch(value))
+        if not (is_label_key(key) and is_label_value(value))
     ]
 
 
@@ -125,11 +128,17 @@ def _check_managed(config: ClusterConfig) -> list[Problem]:
     found = check_nodes(config.head, config.worker_groups)
     if config.image and not _IMAGE.fullmatch(config.image):
         found.append(problem("IMAGE_INVALID", "/image", maximum=512))
-    # No parameter of a cluster's nodes is settable yet, and none is ever ignored in silence (requirements §3).
-    found += [
-        problem("ADVANCED_PARAM_UNKNOWN", pointer_to("advanced_parameters", key), key=key, allowed=[])
-        for key in config.advanced_parameters
-    ]
+    wrong = check_parameters(config.advanced_parameters, Place.CLUSTER)
+    found += wrong or check_on_backend(config.advanced_parameters, config.backend)
+    if config.head is not None and not wrong:
+        found += check_on_nodes(
+            Given(
+                parameters=config.advanced_parameters,
+                head=config.head,
+                worker_groups=config.worker_groups,
+                mounts=config.volumes,
+            )
+        )
     return found
 
 
@@ -211,13 +220,6 @@ def _check_node(node: NodeSpec, pointer: str) -> list[Problem]:
     if node.gpu_type is not None and not GPU_TYPE.fullmatch(node.gpu_type):
         found.append(problem("GPU_TYPE_INVALID", f"{pointer}/gpu_type", gpu_type=node.gpu_type))
     return [*found, *check_bounds(pointer, {"gpu": node.gpu}), *check_labels(node.labels, f"{pointer}/labels")]
-
-
-def _is_label_key(key: str) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    if key.startswith(_RAYS_OWN_LABELS) or (slash and not _LABEL_PREFIX.fullmatch(prefix)):
-        return False
-    return _LABEL.fullmatch(name) is not None
 
 
 def _check_amounts(pointer: str, amounts: Mapping[str, float], gpus: Mapping[str, float]) -> list[Problem]:

@@ -45,18 +45,13 @@ class AttemptStore:
             session, {one.cluster_id for one, _, _ in rows if one.state == AttemptState.POSTING and one.lost_since}
         )
         specs = await self._specs_of(session, {(run.job_id, run.job_revision) for _, run, _ in rows})
-        return {
-            attempt.id: await _snapshot(
-                session,
-                attempt,
-                run,
-                specs[run.job_id, run.job_revision],
-                clusters.get(attempt.cluster_id),
-                log_complete=bool(log_complete),
-                is_held_up=attempt.state == AttemptState.POSTING and attempt.cluster_id in held_up,
-            )
-            for attempt, run, log_complete in rows
-        }
+        found = {}
+        for attempt, run, log_complete in rows:
+            spec = specs[run.job_id, run.job_revision]
+            view = _view(attempt, run, spec, clusters.get(attempt.cluster_id), log_complete=bool(log_complete))
+            view = replace(view, is_held_up=view.state is AttemptState.POSTING and view.cluster_id in held_up)
+            found[attempt.id] = await _snapshot(session, view, spec, owner=run.created_by)
+        return found
 
     async def _specs_of(self, session: AsyncSession, revisions: Collection[Revision]) -> dict[Revision, JobSpec]:
         known = self._specs.known(dict.fromkeys(revisions, 0))  # a revision never changes
@@ -70,22 +65,12 @@ class AttemptStore:
         return known
 
 
-async def _snapshot(
-    session: AsyncSession,
-    attempt: AttemptRow,
-    run: RunRow,
-    spec: JobSpec,
-    cluster: ClusterView | None,
-    *,
-    log_complete: bool,
-    is_held_up: bool,
-) -> AttemptSnapshot:
-    if log_complete and spec.is_gang and attempt.state == AttemptState.COLLECTING:
-        log_complete = not await task_store.with_open_logs(session, attempt.id)
-    view = replace(_view(attempt, run, spec, cluster, log_complete=log_complete), is_held_up=is_held_up)
-    is_retry = attempt.epoch > 1 and attempt.state == AttemptState.POSTING
-    previous = await _previous_cluster(session, attempt) if is_retry else None
-    return AttemptSnapshot(view=view, spec=spec, owner=run.created_by, previous_cluster=previous)
+async def _snapshot(session: AsyncSession, view: AttemptView, spec: JobSpec, owner: str) -> AttemptSnapshot:
+    if view.log_complete and view.is_gang and view.state is AttemptState.COLLECTING:
+        view = replace(view, log_complete=not await task_store.with_open_logs(session, view.id))
+    is_retry = view.epoch > 1 and view.state is AttemptState.POSTING
+    previous = await _previous_cluster(session, view) if is_retry else None
+    return AttemptSnapshot(view=view, spec=spec, owner=owner, previous_cluster=previous)
 
 
 async def _with_stale(session: AsyncSession, cluster_ids: Collection[str]) -> set[str]:
@@ -97,9 +82,9 @@ async def _with_stale(session: AsyncSession, cluster_ids: Collection[str]) -> se
     return set(await session.scalars(statement))
 
 
-async def _previous_cluster(session: AsyncSession, attempt: AttemptRow) -> str | None:
+async def _previous_cluster(session: AsyncSession, view: AttemptView) -> str | None:
     """Where the run was tried before."""
-    earlier = (AttemptRow.run_id == attempt.run_id, AttemptRow.epoch < attempt.epoch)
+    earlier = (AttemptRow.run_id == view.run_id, AttemptRow.epoch < view.epoch)
     return await session.scalar(select(AttemptRow.cluster).where(*earlier).order_by(AttemptRow.epoch.desc()).limit(1))
 
 

@@ -1,9 +1,11 @@
 """How an attempt is put to Ray: the runner's package, the entrypoint that starts it, the runtime_env with both."""
 
+import base64
 import hashlib
 import io
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +27,7 @@ from rayjobs.runner.spec import (
     SpecTooLarge,
     pack,
 )
+from runtime_envs.check import IMAGE_URI
 
 __all__ = [
     "EXIT_GUARD_LOST",
@@ -56,6 +59,15 @@ _BOOTSTRAP = (
     "from muster_runner.main import main; "
     "main(found[0])"
 )
+_CARRIED = (
+    "import base64, io, sys, tempfile, zipfile, zlib; "
+    'home = tempfile.mkdtemp(prefix="muster-") + "/{folder}"; '
+    'zipfile.ZipFile(io.BytesIO(zlib.decompress(base64.b64decode("{data}")))).extractall(home); '
+    "sys.path.append(home); "
+    "from muster_runner.main import main; "
+    "main(home)"
+)
+"""Into a container: Ray puts nothing there beside the image."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +110,12 @@ def runner_spec(spec: JobSpec, run_id: str, epoch: int) -> RunnerSpec:
     )
 
 
-def entrypoint(spec: RunnerSpec, package: RunnerPackage) -> str:
+def entrypoint(spec: RunnerSpec, package: RunnerPackage, *, in_image: bool = False) -> str:
     """The command Ray gives to `/bin/sh -c`. Raises SpecTooLarge."""
-    bootstrap = _BOOTSTRAP.format(folder=package.name.removesuffix(".zip"), failed=EXIT_RUNNER_FAILED)
+    folder = package.name.removesuffix(".zip")
+    bootstrap = _BOOTSTRAP.format(folder=folder, failed=EXIT_RUNNER_FAILED)
+    if in_image:
+        bootstrap = _CARRIED.format(folder=folder, data=base64.b64encode(zlib.compress(package.data, 9)).decode())
     return f"exec python3 -I -S -c '{bootstrap}' {pack(spec)}"
 
 
@@ -108,11 +123,8 @@ def attempt_runtime_env(user_env: Mapping[str, Any], spec: RunnerSpec, package: 
     """The user's runtime_env with what Muster adds; the runner takes that out again before the user's code."""
     (stop_wait,) = OWN_ENV_VARS
     wait_s = math.ceil(spec.stop_grace_s) + _STOP_SLACK_S
-    return {
-        **user_env,
-        "py_modules": [*user_env.get("py_modules", ()), package.uri],
-        "env_vars": {**user_env.get("env_vars", {}), stop_wait: str(wait_s)},
-    }
+    env = {**user_env, "env_vars": {**user_env.get("env_vars", {}), stop_wait: str(wait_s)}}
+    return env if IMAGE_URI in user_env else {**env, "py_modules": [*user_env.get("py_modules", ()), package.uri]}
 
 
 def _group_spec(group: TaskGroup, *, counts: bool) -> GroupSpec:

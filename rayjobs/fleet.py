@@ -19,6 +19,7 @@ from cluster_groups.submits import FailedSubmits
 from kernel.actor import Actor
 from kernel.loop import Hints
 from rayjobs import run_store
+from rayjobs.advanced import cluster_parameters
 from rayjobs.model.job import JobSpec, Origin
 from rayjobs.run_service import ATTEMPT_LOOP, RunService
 from rayjobs.tables import IS_NOT_ENDED, IS_UNSETTLED, AttemptRow, JobRevisionRow, JobRow, RunRow
@@ -63,6 +64,7 @@ class Fleet:
             image=spec.image,
             head=spec.head,
             worker_groups=spec.worker_groups,
+            advanced_parameters=cluster_parameters(spec.advanced_parameters),
         )
         return await self._clusters.create_for_run(session, config, run_id=run.id, created_by=run.created_by)
 

@@ -5,16 +5,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cluster_groups.check import GPU_TYPE, MAX_WORKER_GROUPS, check_labels, check_nodes
+from cluster_groups.check_parameters import Given, check_on_nodes
 from cluster_groups.model.cluster import NodeSpec
 from kernel.errors import Problem, pointer_to, problem
-from rayjobs.advanced import check_advanced, submission_options
+from kernel.text import has_control
+from rayjobs.advanced import PLACES, submission_options
 from rayjobs.job_command import check_commands, check_size
-from rayjobs.job_name import check_name, has_control
+from rayjobs.job_name import check_name
 from rayjobs.model.job import DEFAULT_PRIORITY, TAG_KEY, JobSpec, Origin, Requirements, Retry, RunMode
 from rayjobs.model.run import EndClass
 from rayjobs.task_groups import check_task_groups, derive_worker_groups, with_name
-from runtime_envs.check import check_runtime_env
+from runtime_envs.advanced.check import check_parameters
+from runtime_envs.check import IMAGE_URI, check_runtime_env
 from runtime_envs.check_uri import UriPolicy
+from runtime_envs.volumes.check import check_mounts
 
 MAX_DESCRIPTION = 2000
 MAX_TAGS = 50
@@ -92,6 +96,7 @@ def check_job(spec: JobSpec, uris: UriPolicy, origin: Origin = Origin.API) -> li
         *_check_limits(spec),
         *_check_retry(spec.retry),
         *check_requirements(spec),
+        *check_mounts(spec.mounts, "/mounts"),
         *_check_runtime_env(spec, uris, origin),
         *_check_advanced(spec),
     ]
@@ -207,13 +212,19 @@ def check_requirements(spec: JobSpec) -> list[Problem]:
 
 def _check_runtime_env(spec: JobSpec, uris: UriPolicy, origin: Origin) -> list[Problem]:
     found = check_runtime_env(spec.runtime_env, uris, from_ray_client=origin is Origin.RAY_JOBS)
-    return [replace(one, pointer=f"/runtime_env{one.pointer or ''}") for one in found]
+    found = [replace(one, pointer=f"/runtime_env{one.pointer or ''}") for one in found]
+    if not found and IMAGE_URI in spec.runtime_env:  # all that a container would not see
+        beside = [name for name in ("package", "task_groups", "mounts") if getattr(spec, name)]
+        found += [problem("RUNTIME_ENV_CONFLICT", f"/{name}", keys=[IMAGE_URI, name]) for name in beside]
+    return found
 
 
 def _check_advanced(spec: JobSpec) -> list[Problem]:
-    found = check_advanced(spec.advanced_parameters, spec.run_mode)
+    found = check_parameters(spec.advanced_parameters, PLACES[spec.run_mode])
     if found:
         return [_of_gang(one) for one in found] if spec.is_gang else found
+    if spec.run_mode is RunMode.ON_DEMAND and (found := check_on_nodes(_given(spec))):
+        return found
     wanted = submission_options(spec.advanced_parameters).fields
     if spec.is_gang:
         return [
@@ -231,6 +242,15 @@ def _check_advanced(spec: JobSpec) -> list[Problem]:
     if not custom and any(_holds(node, asked) for node in nodes):
         return []
     return [problem("DRIVER_NEVER_FITS", "/advanced_parameters", **asked, resources=custom)]
+
+
+def _given(spec: JobSpec) -> Given:
+    return Given(
+        parameters=spec.advanced_parameters,
+        head=spec.head or NodeSpec(),
+        worker_groups=spec.worker_groups,
+        mounts=spec.mounts,
+    )
 
 
 def _of_gang(found: Problem) -> Problem:

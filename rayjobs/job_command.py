@@ -8,6 +8,7 @@ from hashlib import shake_256
 from kernel.errors import Problem, pointer_to, problem
 from rayjobs.dispatch import MAX_SPEC_BYTES, LeaseTerms, SpecTooLarge, pack, runner_spec
 from rayjobs.model.job import JobSpec, Origin
+from runtime_envs.check import IMAGE_URI
 
 MAX_ENTRYPOINT = 8192
 
@@ -28,7 +29,8 @@ def check_commands(spec: JobSpec, origin: Origin) -> list[Problem]:
             for index, group in enumerate(spec.task_groups)
             for one in check_entrypoint(group.entrypoint, pointer_to("task_groups", index, "entrypoint"))
         ]
-    missing = [problem("PACKAGE_REQUIRED", "/package")] if not spec.package and origin is Origin.API else []
+    needs_package = origin is Origin.API and IMAGE_URI not in spec.runtime_env
+    missing = [problem("PACKAGE_REQUIRED", "/package")] if needs_package and not spec.package else []
     return [*missing, *check_entrypoint(spec.entrypoint, "/entrypoint")]
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 from cluster_groups.model.demand import PlacementStrategy
 from rayjobs.model.job import JobSpec, Requirements, Retry, RunMode, TaskGroup
+from runtime_envs.volumes.model import Mount
 
 Value = TypeVar("Value")
 
@@ -18,7 +19,7 @@ def spec_to_json(spec: JobSpec) -> dict[str, Any]:
 def spec_from_json(data: Mapping[str, Any]) -> JobSpec:
     values: dict[str, Any] = dict(data)
     values["run_mode"] = RunMode(data["run_mode"])
-    values["mounts"] = tuple(data.get("mounts", ()))
+    values["mounts"] = tuple(_value(Mount, mount) for mount in data.get("mounts", ()))
     values["worker_groups"] = tuple(_value(WorkerGroup, group) for group in data.get("worker_groups", ()))
     values["task_groups"] = tuple(_value(TaskGroup, group) for group in data.get("task_groups", ()))
     if "placement_strategy" in data:

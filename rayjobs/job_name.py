@@ -1,16 +1,12 @@
 """Names of jobs: free text for people that still fits into a path and can be told from an id (R40, api.md §1)."""
 
-import unicodedata
-
 from kernel.errors import Problem, problem
 from kernel.ids import looks_like_id
+from kernel.text import has_control
 
 MAX_LENGTH = 100
 RESERVED = frozenset({"name-check", "new", ".", ".."})
 """What stands behind `/jobs/` in paths of the API and the console, and what clients resolve away."""
-
-_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_BIDI_CONTROL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def check_name(name: str) -> Problem | None:
@@ -29,13 +25,6 @@ def check_name(name: str) -> Problem | None:
     if name.lower() in RESERVED:
         return problem("NAME_RESERVED", pointer, name=name)
     return None
-
-
-def has_control(text: str, allowed: str = "") -> bool:
-    """Characters that steer instead of showing: C0 and C1, line separators, lone surrogates, direction controls."""
-    return any(
-        char not in allowed and (char in _BIDI_CONTROL or unicodedata.category(char) in _CONTROL) for char in text
-    )
 
 
 def copy_name(name: str, number: int) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.check import check_name, warnings_about_image
+from cluster_groups.check_parameters import check_on_backend
 from cluster_groups.decide.quota import beyond_quota
-from cluster_groups.model.cluster import LOCAL, Cluster, ClusterState
+from cluster_groups.model.cluster import LOCAL, Cluster, ClusterKind, ClusterState, site_of
 from cluster_groups.model.quota import ResourceGroup
 from cluster_groups.store import clusters, groups, resources
 from kernel.actor import EVERY, Actor
@@ -22,6 +23,9 @@ from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.task_groups import warnings_about_gang
 from runtime_envs import store as packages
 from runtime_envs.model import Package
+from runtime_envs.volumes import store as volumes
+from runtime_envs.volumes.available import check_available
+from runtime_envs.volumes.check import check_mounts
 
 TOP_FOLDER = "SINGLE_TOP_FOLDER"
 """The upload warns of it always; a job only if its command does not go there."""
@@ -73,14 +77,15 @@ async def check_references(session: AsyncSession, spec: JobSpec) -> Findings:
     findings = Findings(warnings=warnings_about_gang(spec))
     if spec.run_mode is RunMode.ON_DEMAND:
         findings.warnings += warnings_about_image(spec.image, LOCAL)  # the one backend there is today
+        findings.errors += check_on_backend(spec.advanced_parameters, LOCAL)
         await _check_resources(session, spec, findings)
     elif spec.run_mode is RunMode.CLUSTER:
         await _check_cluster(session, spec.cluster or "", findings)
     else:
         await _check_group(session, spec.cluster_group or "", findings)
     await _check_package(session, spec, findings)
-    for index, mount in enumerate(spec.mounts):  # volumes come with their own issue: today none exists
-        findings.add_missing("volume", str(mount.get("volume")), f"/mounts/{index}/volume")
+    if spec.mounts and not check_mounts(spec.mounts, "/mounts"):  # what is wrong in itself `job_check` tells
+        await _check_mounts(session, spec, findings)
     return findings
 
 
@@ -188,6 +193,18 @@ async def _check_package(session: AsyncSession, spec: JobSpec, findings: Finding
         for folder in folders
         if not starts_in(command, folder)
     ]
+
+
+async def _check_mounts(session: AsyncSession, spec: JobSpec, findings: Findings) -> None:
+    """Members of a group that cannot have them are left out when a run is placed."""
+    wanted = await volumes.wanted(session, spec.mounts, lock=True)
+    findings.errors += volumes.missing(spec.mounts, wanted, "/mounts")
+    if spec.run_mode is RunMode.ON_DEMAND:
+        findings.errors += check_available(wanted, site_of(ClusterKind.MANAGED, ()), spec.name, "/mounts")
+    elif spec.run_mode is RunMode.CLUSTER:
+        for cluster in await clusters.listed(session, [spec.cluster or ""]):
+            site = site_of(cluster.kind, cluster.volumes)
+            findings.errors += check_available(wanted, site, cluster.name, "/mounts")
 
 
 async def _find_package(session: AsyncSession, package_id: str) -> Package | None:

@@ -115,6 +115,19 @@ async def users_of_package(session: AsyncSession, package_id: str) -> list[str]:
     return sorted(await session.scalars(current.union(running)))
 
 
+async def users_of_volume(session: AsyncSession, name: str) -> list[str]:
+    """Names of the jobs that would miss this volume: by their current revision, or by that of a run not yet over."""
+    may_name_it = JobRevisionRow.spec["mounts"].as_string().contains(f'"{name}"')
+    pinned = and_(JobRevisionRow.job_id == RunRow.job_id, JobRevisionRow.revision == RunRow.job_revision)
+    current = select(JobRow.name, JobRevisionRow.spec).join(JobRevisionRow, _CURRENT)
+    running = select(RunRow.job_name, JobRevisionRow.spec).join(JobRevisionRow, pinned)
+    found = [
+        *await session.execute(current.where(JobRow.deleted_at.is_(None), may_name_it)),
+        *await session.execute(running.where(IS_UNSETTLED, may_name_it)),
+    ]
+    return sorted({job for job, spec in found if any(mount["volume"] == name for mount in spec["mounts"])})
+
+
 async def insert(session: AsyncSession, job: Job) -> None:
     """Jobs that people name are there at once; the hidden ones of the Ray endpoint at the end of the unit of work."""
     values = {

@@ -7,7 +7,7 @@ version: nothing that is decided about it depends on the last renewal but when a
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sqlalchemy import select, update
@@ -28,17 +28,18 @@ class Callback:
     """How runners reach Muster. Claims are derived, so that a submission sent again is the same."""
 
     url: str
-    key: bytes
+    key: bytes = field(repr=False)
+    former: tuple[bytes, ...] = field(default=(), repr=False)
+    """Keys before this one, whose claims are still on their way."""
 
     def terms(self, attempt_id: str) -> LeaseTerms:
         url = f"{self.url}/runner/v1/attempts/{attempt_id}/lease"
-        return LeaseTerms(url=url, claim=self._claim(attempt_id))
+        return LeaseTerms(url=url, claim=_claim(self.key, attempt_id))
 
     def honours(self, claim: str, attempt_id: str) -> bool:
-        return hmac.compare_digest(claim.encode(), self._claim(attempt_id).encode())
-
-    def _claim(self, attempt_id: str) -> str:
-        return hmac.new(self.key, f"lease of {attempt_id}".encode(), hashlib.sha256).hexdigest()[:32]
+        return any(
+            hmac.compare_digest(claim.encode(), _claim(key, attempt_id).encode()) for key in (self.key, *self.former)
+        )
 
 
 class Leases:
@@ -91,6 +92,10 @@ class Leases:
             for attempt_id, ttl_s in terms.items():
                 update_last(session, AttemptRow, attempt_id, None, lease_until=now + timedelta(seconds=ttl_s))
         return terms
+
+
+def _claim(key: bytes, attempt_id: str) -> str:
+    return hmac.new(key, f"lease of {attempt_id}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 async def _hash(session: AsyncSession, attempt_id: str) -> str | None:

@@ -11,7 +11,7 @@ from cluster_groups.model.demand import Demand
 from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
 from kernel.actor import EVERY, SYSTEM_ACTOR, Actor
 from kernel.clock import Clock
-from kernel.db import guarded_update, insert_last
+from kernel.db import asked_once, guarded_update, insert_last
 from kernel.errors import Conflict, InvalidInput
 from kernel.events import audit, record
 from kernel.ids import new_id
@@ -33,6 +33,8 @@ from rayjobs.model.run import (
     submission_id,
 )
 from rayjobs.tables import RunRow, RunTagRow
+from runtime_envs.volumes import store as volumes
+from runtime_envs.volumes.available import WantedMount
 
 RUN_NEWS = "runs"
 """Topic of what people who watch runs want to know; the key is the run's id."""
@@ -92,6 +94,7 @@ class RunService:
         spec = request.spec
         _check_submission(request)
         cluster = await self._cluster(session, spec.cluster) if spec.cluster else None
+        demand = replace(demand_by(actor, spec), mounts=await _mounts(session, spec))
         await check_grant(session, actor, spec)
         values: dict[str, Any] = {
             "id": run_id,
@@ -100,7 +103,8 @@ class RunService:
             "cluster_id": cluster.id if cluster else None,
             "enqueued_at": now,
             "waiting_since": now,
-            **_as_asked(request, actor),
+            "demand": run_store.demand_to_json(demand),
+            **_as_asked(request),
         }
         insert_last(session, RunRow, **values)
         for key, value in spec.tags.items():
@@ -183,7 +187,15 @@ def demand_by(actor: Actor, spec: JobSpec) -> Demand:
     return replace(run_store.demand_of(spec), packages=packages if spec.cluster_group else None)
 
 
-def _as_asked(request: RunRequest, actor: Actor) -> dict[str, Any]:
+async def _mounts(session: AsyncSession, spec: JobSpec) -> tuple[WantedMount, ...]:
+    """For those that go to a cluster which is there already: an own one is made to have them."""
+    if not spec.mounts or spec.run_mode is RunMode.ON_DEMAND:
+        return ()
+    found = await asked_once(session, ("mounts", spec.mounts), lambda: volumes.wanted(session, spec.mounts))
+    return tuple(one for one in found if one is not None)
+
+
+def _as_asked(request: RunRequest) -> dict[str, Any]:
     """The columns of a run that the request alone decides."""
     spec = request.spec
     return {
@@ -199,7 +211,6 @@ def _as_asked(request: RunRequest, actor: Actor) -> dict[str, Any]:
         "max_wait_s": request.max_wait_s if request.max_wait_s is not None else spec.max_wait_s,
         "max_runtime_s": spec.max_runtime_s,
         "start_timeout_s": run_store.start_timeout_of(spec),
-        "demand": run_store.demand_to_json(demand_by(actor, spec)),
         "task_groups": [[group.name, group.count] for group in spec.task_groups],
         "resource_package": spec.resource_package,
         "resource_group": spec.resource_group,

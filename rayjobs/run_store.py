@@ -1,7 +1,7 @@
 """Queries on runs and attempts, and the way between rows and values."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,8 @@ from rayjobs.model.run import (
     EndCode,
 )
 from rayjobs.tables import IS_UNSETTLED, AttemptRow, DecisionRow, RunRow, RunTagRow
+from runtime_envs.volumes.available import WantedMount
+from runtime_envs.volumes.model import Mount, VolumeType
 
 SORTABLE = {"created_at": RunRow.id, "state": RunRow.state, "job": RunRow.job_name}
 FILTERS = {
@@ -167,7 +169,6 @@ def _kind_of(spec: JobSpec) -> dict[str, Any]:
         "labels": needs.labels,
         "ray_version": needs.ray_version,
         "python_version": needs.python_version,
-        "volumes": tuple(str(mount.get("volume")) for mount in spec.mounts),
     }
 
 
@@ -194,7 +195,7 @@ def demand_to_json(demand: Demand) -> dict[str, Any]:
         "labels": dict(demand.labels),
         "ray_version": demand.ray_version,
         "python_version": demand.python_version,
-        "volumes": list(demand.volumes),
+        "mounts": [{**asdict(one.mount), "type": str(one.type)} for one in demand.mounts],
         "packages": None if demand.packages is None else list(demand.packages),
     }
 
@@ -208,9 +209,14 @@ def demand_from_json(data: Mapping[str, Any]) -> Demand:
         labels=data["labels"],
         ray_version=data["ray_version"],
         python_version=data["python_version"],
-        volumes=tuple(data.get("volumes", ())),
+        mounts=tuple(_wanted(one) for one in data.get("mounts", ())),
         packages=None if data.get("packages") is None else tuple(data["packages"]),
     )
+
+
+def _wanted(data: Mapping[str, Any]) -> WantedMount:
+    mount = {name: value for name, value in data.items() if name != "type"}
+    return WantedMount(mount=Mount(**mount), type=VolumeType(data["type"]))
 
 
 def condition_to_json(condition: Condition) -> dict[str, Any]:

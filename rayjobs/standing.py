@@ -45,6 +45,10 @@ async def queue_in_order(session: AsyncSession, queue: str, now: datetime) -> li
     return [(row, priority) for row, priority in rows]
 
 
+async def count_waiting(session: AsyncSession, queue: str) -> int:
+    return await session.scalar(select(func.count()).where(_waits_in(queue))) or 0
+
+
 async def effective_priorities(session: AsyncSession, runs: Sequence[RunRow], now: datetime) -> dict[str, int | None]:
     """By run id; of one that does not wait (any more) what was asked for."""
     queues = {run.queue for run in runs if run.state in WAITING_STATES}

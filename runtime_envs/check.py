@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from kernel.errors import Problem, problem
@@ -30,6 +31,10 @@ _DENIED = (
 )
 """They put other programs in front of the job's own, or reach the host."""
 _ONE_OF = ("pip", "uv", "conda")
+IMAGE_URI = "image_uri"
+_WITH_IMAGE = frozenset({IMAGE_URI, "env_vars", "config"})
+"""Ray takes nothing else beside an image."""
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./:@-]{0,511}")
 _WORKING_DIR_FORMATS = (".zip", ".tar.gz", ".tgz", ".tar.xz")
 
 Check = Callable[[Any, str, UriPolicy], list[Problem]]
@@ -51,6 +56,9 @@ def check_runtime_env(env: object, uris: UriPolicy, *, from_ray_client: bool = F
     installers = [key for key in given if key in _ONE_OF]
     if len(installers) > 1:
         found.append(problem("RUNTIME_ENV_CONFLICT", at("", installers[1]), keys=installers))
+    beside = [key for key in given if key in checks and key not in _WITH_IMAGE]
+    if IMAGE_URI in given and beside:
+        found.append(problem("RUNTIME_ENV_CONFLICT", at("", beside[0]), keys=[IMAGE_URI, *beside]))
     return found
 
 
@@ -80,12 +88,19 @@ def _checks(*, from_ray_client: bool) -> dict[str, Check]:
         "py_modules": _check_py_modules,
         "excludes": lambda value, pointer, _uris: check_texts(value, pointer),
         "config": _check_config,
-        "image_uri": lambda _value, pointer, _uris: [problem("IMAGE_URI_NOT_ALLOWED", pointer)],
+        IMAGE_URI: _check_image,
         "working_dir": lambda _value, pointer, _uris: [problem("WORKING_DIR_NOT_ALLOWED", pointer)],
     }
     if from_ray_client:
         checks |= {"working_dir": _check_working_dir, "_ray_commit": _check_note, "_ray_release": _check_note}
     return checks
+
+
+def _check_image(value: Any, pointer: str, uris: UriPolicy) -> list[Problem]:
+    if not is_text(value):
+        return [wrong_type(pointer, "str")]
+    is_allowed = _IMAGE.fullmatch(value) and any(fnmatchcase(value, pattern) for pattern in uris.images)
+    return [] if is_allowed else [problem("IMAGE_URI_NOT_ALLOWED", pointer, allowed=list(uris.images))]
 
 
 def _check_note(value: Any, pointer: str, _uris: UriPolicy) -> list[Problem]:

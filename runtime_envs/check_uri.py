@@ -3,13 +3,13 @@
 Muster does not fetch these itself, so scheme and host are all that can be held.
 """
 
-import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from urllib.parse import SplitResult, urlsplit
 
 from kernel.errors import Problem, problem
+from runtime_envs.addresses import AllowedHosts, may_fetch_from
 
 _UPLOAD = re.compile(r"gcs://[A-Za-z0-9_][A-Za-z0-9._+!-]*")
 _UNSEEN = re.compile(r"[\s\x00-\x1f\x7f\\]")
@@ -32,8 +32,12 @@ class UriPolicy:
 
     schemes: frozenset[str] = frozenset({"https", "s3", "gs", "azure"})
     hosts: frozenset[str] | None = None
+    images: tuple[str, ...] = ()
+    """Patterns of the container images a job may name."""
     uploads: bool = False
     """`gcs://NAME` is what Ray's client has uploaded before."""
+    allowed: AllowedHosts = field(default_factory=AllowedHosts)
+    """Addresses of the node itself that are meant all the same."""
 
 
 def check_uri(uri: str, policy: UriPolicy, pointer: str) -> list[Problem]:
@@ -86,11 +90,4 @@ def _is_allowed_host(host: str, policy: UriPolicy) -> bool:
     if policy.hosts is not None:
         domains = {f"*.{host.split('.', depth)[-1]}" for depth in range(1, host.count(".") + 1)}
         return not policy.hosts.isdisjoint({host, *domains})
-    name = host.rstrip(".")
-    try:
-        address = ipaddress.ip_address(name)
-    except ValueError:
-        # The C library reads more than that as an address: 127.1, 2130706433, 0x7f.1.
-        return not re.search(r"(^|\.)(localhost|\d+|0x[0-9a-f]*)$", name)
-    address = getattr(address, "ipv4_mapped", None) or address
-    return not (address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast)
+    return may_fetch_from(host, policy.allowed)

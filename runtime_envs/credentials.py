@@ -1,6 +1,7 @@
 """Secrets people hand over by name, so that bodies only ever refer to them. Encrypted at rest, never answered.
 
-Fernet (AES-128-CBC with HMAC-SHA256) from the `cryptography` library, under a key of the installation.
+Fernet (AES-128-CBC with HMAC-SHA256) from the `cryptography` library, under keys of the installation: the first one
+seals, all of them open, and `reseal` at the start makes the others dispensable.
 """
 
 import json
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -29,6 +30,7 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "ray_token": frozenset({"token"}),
     "cos": frozenset({"secret_id", "secret_key"}),
     "s3": frozenset({"access_key_id", "secret_access_key"}),
+    "registry": frozenset({"server", "username", "password"}),
 }
 _OPTIONAL: Mapping[str, frozenset[str]] = {"cos": frozenset({"token"}), "s3": frozenset({"session_token"})}
 """Of keys that hold for a while only."""
@@ -41,6 +43,8 @@ class CredentialType(StrEnum):
     """`data: {"secret_id": …, "secret_key": …}`, keys of Tencent Cloud's object storage."""
     S3 = "s3"
     """`data: {"access_key_id": …, "secret_access_key": …}`."""
+    REGISTRY = "registry"
+    """`data: {"server": …, "username": …, "password": …}`, of a registry of container images."""
 
 
 class CredentialRow(Named, Base):
@@ -70,16 +74,17 @@ class NewCredential:
 
 
 class Credentials:
-    def __init__(self, database: Database, clock: Clock, key: bytes, users: UsersOf) -> None:
-        """`users(session, name)` names the clusters that refer to a credential."""
+    def __init__(self, database: Database, clock: Clock, keys: Sequence[bytes], users: UsersOf) -> None:
+        """`users(session, name)` names the clusters and volumes that refer to a credential."""
         self._database = database
         self._clock = clock
-        self._fernet = Fernet(key)
+        self._newest = Fernet(keys[0])
+        self._fernet = MultiFernet([Fernet(key) for key in keys])
         self._users = users
 
     async def create(self, session: AsyncSession, actor: Actor, new: NewCredential) -> Credential:
         actor.need(Role.OPERATOR)
-        _check_data(new)
+        _check_data(new.type, new.data)
         now = self._clock.now()
         row = CredentialRow(
             id=new_id("crd"),
@@ -87,7 +92,7 @@ class Credentials:
             created_by=actor.user,
             name=new.name,
             type=new.type,
-            sealed=self._fernet.encrypt(json.dumps(dict(new.data)).encode()).decode(),
+            sealed=self._sealed(new.data),
         )
         session.add(row)
         try:
@@ -96,6 +101,29 @@ class Credentials:
             raise Conflict("NAME_TAKEN", pointer="/name", kind="credential", name=new.name) from error
         audit(session, "create", ("credential", new.name), at=now, actor=actor.user)
         return _shown(row)
+
+    async def replace(self, session: AsyncSession, actor: Actor, ref: str, data: Mapping[str, str]) -> Credential:
+        """Other secrets under the same name: who refers to it needs not be told."""
+        actor.need(Role.OPERATOR)
+        row = await _find(session, ref)
+        _check_data(CredentialType(row.type), data)
+        row.sealed = self._sealed(data)
+        row.version += 1
+        audit(session, "update", ("credential", row.name), at=self._clock.now(), actor=actor.user)
+        return _shown(row)
+
+    async def reseal(self, session: AsyncSession) -> list[str]:
+        """Put under the newest key what lies under an older one; names those that no key of ours opens."""
+        lost: list[str] = []
+        for row in await session.scalars(select(CredentialRow).order_by(CredentialRow.name).with_for_update()):
+            try:
+                self._newest.decrypt(row.sealed)
+            except InvalidToken:
+                try:
+                    row.sealed = self._fernet.rotate(row.sealed.encode()).decode()
+                except InvalidToken:
+                    lost.append(row.name)
+        return lost
 
     async def get(self, session: AsyncSession, ref: str) -> Credential:
         return _shown(await _find(session, ref))
@@ -109,7 +137,7 @@ class Credentials:
         actor.need(Role.OPERATOR)
         row = await _find(session, ref)
         if users := await self._users(session, row.name):
-            raise Conflict("CREDENTIAL_IN_USE", credential=row.name, clusters=users)
+            raise Conflict("CREDENTIAL_IN_USE", credential=row.name, users=users)
         await session.delete(row)
         audit(session, "delete", ("credential", row.name), at=self._clock.now(), actor=actor.user)
 
@@ -135,14 +163,17 @@ class Credentials:
             raise Unavailable("CREDENTIAL_KEY_WRONG", credential=name) from error
         return data
 
+    def _sealed(self, data: Mapping[str, str]) -> str:
+        return self._fernet.encrypt(json.dumps(dict(data)).encode()).decode()
 
-def _check_data(new: NewCredential) -> None:
+
+def _check_data(kind: CredentialType, data: Mapping[str, str]) -> None:
     """Blanks around a secret are never meant, and make some SDKs fail much later."""
-    wanted, optional = _FIELDS[new.type], _OPTIONAL.get(new.type, frozenset())
-    is_complete = wanted <= new.data.keys() <= wanted | optional
-    if not is_complete or not all(value and value.strip() == value for value in new.data.values()):
+    wanted, optional = _FIELDS[kind], _OPTIONAL.get(kind, frozenset())
+    is_complete = wanted <= data.keys() <= wanted | optional
+    if not is_complete or not all(value and value.strip() == value for value in data.values()):
         fields = sorted(wanted) + [f"{name} (optional)" for name in sorted(optional)]
-        raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=new.type, fields=fields)
+        raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=kind, fields=fields)
 
 
 async def _find(session: AsyncSession, ref: str) -> CredentialRow:

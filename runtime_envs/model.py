@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kernel.errors import Problem
-from runtime_envs.archive import ArchiveLimits
+from runtime_envs.archive_data import ArchiveLimits
 
 UPLOAD_SOURCE: Mapping[str, Any] = {"type": "upload"}
 
@@ -31,6 +31,8 @@ class Incoming:
     limit_bytes: int
     archive: ArchiveLimits
     pointer: str
+    sha256: str | None = None
+    """What its sender says it is; None: he does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,3 +71,33 @@ class RayUpload:
     size_bytes: int
     blob_key: str
     last_used_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewUpload:
+    file_name: str | None
+    size_bytes: int
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """A file that comes in pieces, until it is a package. Its owner's only."""
+
+    id: str
+    created_at: datetime
+    created_by: str
+    version: int = 1
+    file_name: str
+    sha256: str | None
+    size_bytes: int
+    offset_bytes: int = 0
+    """What has come and is kept. All of it only once it is a package: the last piece counts when it has become one."""
+    parts: tuple[str, ...] = ()
+    """Keys of the pieces, in order."""
+    expires_at: datetime
+    package: str | None = None
+
+    @property
+    def left_bytes(self) -> int:
+        return self.size_bytes - self.offset_bytes

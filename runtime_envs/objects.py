@@ -5,7 +5,6 @@ name, and endpoints the operator has named. Nodes never see the bucket, nor its 
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from kernel.errors import Conflict, InvalidInput, Problem, TooLarge, Unavailable
 from runtime_envs.credentials import Credentials, CredentialType
 from runtime_envs.model import Incoming, Package, PackageLimits
 from runtime_envs.packages.bucket import (
+    BUCKET_NAMES,
+    REGION,
     Bucket,
     BucketAddress,
     BucketError,
@@ -32,11 +33,6 @@ OpenBucket = Callable[[BucketAddress, BucketKeys | None], Bucket]
 
 FETCH_LIMIT_S = 1800
 _THREADS = 8
-_BUCKETS = {
-    BucketType.S3: re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"),
-    BucketType.COS: re.compile(r"[a-z0-9](?:[a-z0-9-]{0,48}[a-z0-9])?-[0-9]{4,20}"),
-}
-_REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _MAX_KEY_BYTES = 1024
 
 
@@ -116,22 +112,18 @@ class ObjectPackages:
             raise InvalidInput(
                 "REFERENCE_NOT_FOUND", pointer="/source/credential", kind=f"{kind} credential", ref=source.credential
             )
-        if kind is CredentialType.COS:
-            return BucketKeys(key_id=data["secret_id"], secret_key=data["secret_key"], token=data.get("token"))
-        return BucketKeys(
-            key_id=data["access_key_id"], secret_key=data["secret_access_key"], token=data.get("session_token")
-        )
+        return BucketKeys.of(source.address.type, data)
 
 
 def check_source(source: ObjectSource, endpoints: frozenset[str]) -> list[Problem]:
     """Nothing of it may reach an address or a path but as what it says it is."""
     address, found = source.address, []
-    if not _BUCKETS[address.type].fullmatch(address.bucket):
+    if not BUCKET_NAMES[address.type].fullmatch(address.bucket):
         shape = "name-appid" if address.type is BucketType.COS else "a-z 0-9 - ."
         found.append(problem("INVALID_VALUE", "/source/bucket", allowed=shape))
     if address.region is None and address.type is BucketType.COS:
         found.append(problem("FIELD_REQUIRED", "/source/region", field="region"))
-    if address.region is not None and not _REGION.fullmatch(address.region):
+    if address.region is not None and not REGION.fullmatch(address.region):
         found.append(problem("INVALID_VALUE", "/source/region", allowed="a-z 0-9 -"))
     if address.endpoint is not None and address.endpoint not in endpoints:
         found.append(problem("OBJECT_ENDPOINT_NOT_ALLOWED", "/source/endpoint", endpoint=address.endpoint[:200]))

@@ -21,10 +21,12 @@ async def collect(database: Database, blobs: BlobStore, now: datetime, *, keep_r
     """`keep_ray_uploads_s`: how long an upload of the Ray client stays after its last use."""
     async with database.write() as session:
         await store.forget_ray_uploads(session, now - timedelta(seconds=keep_ray_uploads_s))
+        await store.forget_uploads(session, now)
     async with database.read() as session:
         in_use = await store.package_keys(session) | await store.ray_upload_keys(session)
+        in_use |= await store.upload_keys(session)
     count = size_bytes = 0
-    for prefix in ("packages/", "ray-uploads/"):
+    for prefix in ("packages/", "ray-uploads/", "uploads/"):
         async for blob in blobs.find(prefix):
             if blob.key in in_use or now - blob.modified_at < _GRACE:
                 continue

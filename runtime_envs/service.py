@@ -21,7 +21,8 @@ from kernel.events import audit
 from kernel.ids import new_id
 from kernel.paging import Page, PageRequest
 from runtime_envs import store
-from runtime_envs.archive import ArchiveEntry, ArchiveLimits, ArchiveReport, inspect_archive
+from runtime_envs.archive import ArchiveEntry, ArchiveReport, inspect_archive
+from runtime_envs.archive_data import ArchiveLimits
 from runtime_envs.model import UPLOAD_SOURCE, Incoming, Package, PackageLimits, RayUpload
 from runtime_envs.packages.base import BlobStore, one_chunk, read_all
 from runtime_envs.packages.spool import Spooled, in_thread, spooled
@@ -49,19 +50,37 @@ class PackageService:
         self._in_use = in_use
         self._inspector = _Inspector()
 
+    @property
+    def most_bytes(self) -> int:
+        """Of an upload."""
+        return self._limits.max_upload_bytes
+
     async def upload(
         self, chunks: AsyncIterable[bytes], file_name: str | None, actor: Actor, *, dry_run: bool = False
     ) -> tuple[Package, bool]:
         """The package, and whether it is new: the same bytes are the same package, whoever sends them."""
-        incoming = Incoming(
+        return await self.take(self.uploaded(chunks, file_name), actor, dry_run=dry_run)
+
+    def uploaded(self, chunks: AsyncIterable[bytes], file_name: str | None, sha256: str | None = None) -> Incoming:
+        """From somebody's own disk, in one piece or in many."""
+        return Incoming(
             chunks=chunks,
             file_name=file_name,
             source=UPLOAD_SOURCE,
             limit_bytes=self._limits.max_upload_bytes,
             archive=self._limits.archive,
             pointer="/file",
+            sha256=sha256,
         )
-        return await self.take(incoming, actor, dry_run=dry_run)
+
+    def announced(self, file_name: str | None, size_bytes: int) -> str:
+        """Raises what such a file would be refused for whatever is in it; gives the name it is kept under."""
+        with _about("/file"):
+            if size_bytes > self._limits.max_upload_bytes:
+                raise TooLarge("PACKAGE_TOO_LARGE", limit_bytes=self._limits.max_upload_bytes)
+            if size_bytes == 0:
+                raise InvalidInput("PACKAGE_NOT_ZIP", reason="content")
+            return _file_name(file_name)
 
     async def take(self, incoming: Incoming, actor: Actor, *, dry_run: bool = False) -> tuple[Package, bool]:
         """Wherever it comes from."""
@@ -69,6 +88,8 @@ class PackageService:
         with _about(incoming.pointer):
             name = _file_name(incoming.file_name)
             async with spooled(self._blobs.spool_dir, incoming.chunks, limit_bytes=incoming.limit_bytes) as file:
+                if incoming.sha256 not in {None, file.sha256}:
+                    raise InvalidInput("UPLOAD_CHANGED", sha256=file.sha256, announced=incoming.sha256)
                 known = await self._find(file.sha256)
                 if known:
                     return known, False

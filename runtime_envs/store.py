@@ -1,17 +1,18 @@
-"""Queries of packages and uploads; values in, values out."""
+"""Queries of packages and of both kinds of uploads; values in, values out."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from enum import Enum, auto
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from kernel.db import guarded_update
 from kernel.errors import NotFound, Problem
 from kernel.paging import Page, PageRequest, paginate
-from runtime_envs.model import Package, RayUpload
-from runtime_envs.tables import PackageRow, RayUploadRow
+from runtime_envs.model import Package, RayUpload, Upload
+from runtime_envs.tables import PackageRow, RayUploadRow, UploadRow
 
 _SORTABLE = {
     "created_at": PackageRow.created_at,
@@ -61,6 +62,61 @@ async def package_keys(session: AsyncSession) -> set[str]:
     return {key for package in packages for key in (package.blob_key, package.entries_key)}
 
 
+def add_upload(session: AsyncSession, upload: Upload) -> None:
+    session.add(UploadRow(**{**asdict(upload), "parts": list(upload.parts)}))
+
+
+async def get_upload(session: AsyncSession, upload_id: str, owner: str, now: datetime) -> Upload:
+    """Of other people's nobody is told that they exist."""
+    row = await session.get(UploadRow, upload_id)
+    if row is None or row.created_by != owner or row.expires_at <= now:
+        raise NotFound("UPLOAD_NOT_FOUND", upload=upload_id)
+    return _upload(row)
+
+
+async def page_of_uploads(
+    session: AsyncSession, owner: str, sha256: str | None, now: datetime, request: PageRequest
+) -> Page[Upload]:
+    """Those that are on their way."""
+    statement = select(UploadRow).where(*_on_their_way(owner, now))
+    if sha256 is not None:
+        statement = statement.where(UploadRow.sha256 == sha256)
+    sortable = {"created_at": UploadRow.created_at}
+    rows = await paginate(session, statement, request, sortable=sortable, key=UploadRow.id)
+    return Page(items=[_upload(row) for row in rows.items], next_cursor=rows.next_cursor)
+
+
+async def count_uploads(session: AsyncSession, owner: str, now: datetime) -> int:
+    statement = select(func.count()).select_from(UploadRow).where(*_on_their_way(owner, now))
+    return (await session.execute(statement)).scalar_one()
+
+
+async def save_upload(session: AsyncSession, upload: Upload) -> bool:
+    """False: somebody has changed it since it was read."""
+    return await guarded_update(
+        session,
+        UploadRow,
+        upload.id,
+        upload.version,
+        offset_bytes=upload.offset_bytes,
+        parts=list(upload.parts),
+        expires_at=upload.expires_at,
+        package=upload.package,
+    )
+
+
+async def delete_upload(session: AsyncSession, upload_id: str) -> None:
+    await session.execute(delete(UploadRow).where(UploadRow.id == upload_id))
+
+
+async def forget_uploads(session: AsyncSession, now: datetime) -> None:
+    await session.execute(delete(UploadRow).where(UploadRow.expires_at <= now))
+
+
+async def upload_keys(session: AsyncSession) -> set[str]:
+    return {key for parts in await session.scalars(select(UploadRow.parts)) for key in parts}
+
+
 async def put_ray_upload(session: AsyncSession, upload: RayUpload) -> None:
     await session.merge(RayUploadRow(**asdict(upload)))
 
@@ -81,6 +137,10 @@ async def forget_ray_uploads(session: AsyncSession, unused_since: datetime) -> N
 
 async def ray_upload_keys(session: AsyncSession) -> set[str]:
     return set(await session.scalars(select(RayUploadRow.blob_key)))
+
+
+def _on_their_way(owner: str, now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return UploadRow.created_by == owner, UploadRow.package.is_(None), UploadRow.expires_at > now
 
 
 def _package(row: PackageRow) -> Package:
@@ -106,4 +166,20 @@ def _ray_upload(row: RayUploadRow) -> RayUpload:
         size_bytes=row.size_bytes,
         blob_key=row.blob_key,
         last_used_at=row.last_used_at,
+    )
+
+
+def _upload(row: UploadRow) -> Upload:
+    return Upload(
+        id=row.id,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        version=row.version,
+        file_name=row.file_name,
+        sha256=row.sha256,
+        size_bytes=row.size_bytes,
+        offset_bytes=row.offset_bytes,
+        parts=tuple(row.parts),
+        expires_at=row.expires_at,
+        package=row.package,
     )

@@ -1,4 +1,4 @@
-"""Rows of packages and of the Ray client's uploads."""
+"""Rows of packages, of uploads on their way to become one, and of the Ray client's uploads."""
 
 from datetime import datetime
 from typing import Any
@@ -30,3 +30,15 @@ class RayUploadRow(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     blob_key: Mapped[str]
     last_used_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class UploadRow(Named, Base):
+    __tablename__ = "uploads"
+
+    file_name: Mapped[str]
+    sha256: Mapped[str | None]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    offset_bytes: Mapped[int] = mapped_column(BigInteger)
+    parts: Mapped[list[Any]]
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+    package: Mapped[str | None]

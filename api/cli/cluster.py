@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from api.cli.fields import WORKER, Field, Pair, Record, field
+from api.cli.fields import MOUNT_FORM, WORKER, Field, Pair, Record, field
 from api.cli.session import Group, Session, output_option, pass_session
 from api.cli.shapes import CLUSTER, EVENT, QUEUED
 from api.cli.verbs import (
@@ -35,6 +35,7 @@ FIELDS: tuple[Field, ...] = (
     field("--resource-group", "resource_group", "Resource group it takes from."),
     field("--ray-address", "address", "Jobs API address of an attached cluster."),
     field("--credential", "credential", "Name of the credential for an attached cluster."),
+    field("--mount", "volumes", f"A volume its runs find mounted: {MOUNT_FORM}.", kind=Record(), is_many=True),
     field("--label", "labels", "A label.", kind=Pair(), is_many=True),
     field("--max-runs", "max_runs", "Runs at once at most.", kind=int),
 )

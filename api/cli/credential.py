@@ -5,7 +5,7 @@ import sys
 import click
 
 from api.cli.fields import Field, field
-from api.cli.session import Group, Session
+from api.cli.session import Group, Session, output_option, pass_session
 from api.cli.shapes import CREDENTIAL
 from api.cli.verbs import add_create, add_delete, add_list, add_show
 from api.client import Json
@@ -14,6 +14,7 @@ ASKED = {
     "ray_token": ("token",),
     "cos": ("secret_id", "secret_key"),
     "s3": ("access_key_id", "secret_access_key"),
+    "registry": ("server", "username", "password"),
 }
 """What each type holds, in the order it is asked for."""
 FIELDS: tuple[Field, ...] = (field("--type", "type", "What it opens.", kind=click.Choice(list(ASKED))),)
@@ -21,7 +22,18 @@ FIELDS: tuple[Field, ...] = (field("--type", "type", "What it opens.", kind=clic
 
 @click.group(cls=Group)
 def credential() -> None:
-    """Secrets that clusters and packages refer to by name; asked for, or read from standard input, one a line."""
+    """Secrets that others refer to by name; asked for, or read from standard input, one a line."""
+
+
+@credential.command()
+@CREDENTIAL.argument
+@output_option
+@pass_session
+def edit(session: Session, ref: str) -> None:
+    """Give it other secrets, asked for or read from standard input; whoever refers to it has them from then on."""
+    kind = session.muster.credentials.get(ref)["type"]
+    changed = session.muster.credentials.edit(ref, {"data": _secrets(kind)})
+    session.out.record(changed, CREDENTIAL.columns, CREDENTIAL.key)
 
 
 def _ask(session: Session, body: Json, dry_run: bool) -> None:
@@ -30,7 +42,11 @@ def _ask(session: Session, body: Json, dry_run: bool) -> None:
     body.setdefault("type", "ray_token")
     if "data" in body:
         return
-    body["data"] = {name: _secret(name) for name in ASKED.get(body["type"], ())}
+    body["data"] = _secrets(body["type"])
+
+
+def _secrets(kind: str) -> dict[str, str]:
+    return {name: _secret(name) for name in ASKED.get(kind, ())}
 
 
 def _secret(name: str) -> str:

@@ -51,8 +51,8 @@ _BY_STATUS = {
 }
 
 
-def report(error: Exception, session: Session) -> ExitCode:
-    """Tell the user on standard error."""
+def report(error: Exception, session: Session, *, about: str | None = None) -> ExitCode:
+    """Tell the user on standard error. `about`: to which of several it happened."""
     if session.debug and not isinstance(error, click.ClickException | click.Abort):
         _tell("".join(traceback.format_exception(error)).rstrip())
     match error:
@@ -65,7 +65,7 @@ def report(error: Exception, session: Session) -> ExitCode:
             _lines(session, "USAGE", error.format_message(), _help_hint(error))
             return ExitCode.USAGE
         case errors.ApiError():
-            return _report_answer(error, session)
+            return _report_answer(error, session, about)
         case errors.WaitTimedOut():
             _lines(session, "WAIT_TIMED_OUT", session.say("wait_timed_out", run=error), None)
             return ExitCode.TIMED_OUT
@@ -85,11 +85,11 @@ def report(error: Exception, session: Session) -> ExitCode:
     return ExitCode.INTERNAL
 
 
-def _report_answer(error: errors.ApiError, session: Session) -> ExitCode:
+def _report_answer(error: errors.ApiError, session: Session, about: str | None) -> ExitCode:
     advice = error.advice
     if error.status == 401 and not session.token:
         advice = session.say("no_token_advice")
-    text = error.detail or error.title
+    text = ": ".join(filter(None, [about, error.detail or error.title]))
     match error.errors:
         case [only] if only.code == error.code:
             _lines(session, error.code, f"{text} ({only.pointer})" if only.pointer else text, None)

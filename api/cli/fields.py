@@ -85,6 +85,8 @@ WORKER = field(
     is_many=True,
 )
 
+MOUNT_FORM = "volume=data,mount_path=/mnt/muster/data,sub_path=a/b,read_only=true"
+
 
 def field_options(fields: Sequence[Field]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

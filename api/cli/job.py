@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from api.cli.documents import to_yaml
-from api.cli.fields import WORKER, Field, Pair, Record, field, field_options, fill
+from api.cli.fields import MOUNT_FORM, WORKER, Field, Pair, Record, field, field_options, fill
 from api.cli.package import upload_path
 from api.cli.run import submit
 from api.cli.session import Group, Session, output_option, pass_session
@@ -28,6 +28,7 @@ FIELDS: tuple[Field, ...] = (
     field("--package", "package", "Id of a package, or a folder or ZIP file to upload."),
     field("--entrypoint", "entrypoint", "Command to run."),
     field("--tag", "tags", "A tag.", kind=Pair(), is_many=True),
+    field("--mount", "mounts", f"A volume to mount: {MOUNT_FORM}.", kind=Record(), is_many=True),
     field("--env", "runtime_env.env_vars", "A variable of the job's environment.", kind=Pair(), is_many=True),
     field("--description", "description", "What it is for."),
     field("--max-wait-s", "max_wait_s", "Give up waiting after so many seconds.", kind=int),

@@ -8,18 +8,20 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
 from api.cli.archive import pack_folder
 from api.cli.session import Group, Session, output_option, pass_session
-from api.cli.shapes import PACKAGE
-from api.cli.verbs import add_delete, add_list, add_show
+from api.cli.shapes import PACKAGE, UPLOAD
+from api.cli.verbs import add_delete, add_list, add_show, listing_options, print_list
 from api.client import Json
-from api.client.errors import ApiError
+from api.client.errors import ApiError, ServerUnreachable
 from api.client.http import Upload
 
 _MIB = 2**20
+_RESUMABLE_FROM_BYTES = 16 * _MIB
 
 
 @click.group(cls=Group)
@@ -35,6 +37,9 @@ def upload(session: Session, path: Path) -> None:
     """Upload a ZIP file, or a folder, which is packed first.
 
     Of a folder, `.git`, `.venv`, `__pycache__` and links to other folders are left out; what was left out is told.
+
+    From 16 MiB on it is sent so that it can go on: after a cut by itself, after Ctrl-C when the same command is given
+    again within a day.
     """
     session.out.record(upload_path(session, path), PACKAGE.columns, PACKAGE.key)
 
@@ -59,6 +64,23 @@ def fetch(session: Session, source: str, **options: str | None) -> None:
     answer = session.muster.packages.fetch({"type": kind, "bucket": bucket, "key": key, **named})
     session.warn(answer)
     session.out.record(answer, PACKAGE.columns, PACKAGE.key)
+
+
+@package.command()
+@listing_options
+@pass_session
+def unfinished(session: Session, *, show_all: bool, **query: Any) -> None:
+    """List your uploads that stopped on their way; `upload` of the same file goes on with them."""
+    print_list(session, UPLOAD, session.muster.uploads.page, show_all=show_all, query=query)
+
+
+@package.command()
+@UPLOAD.argument
+@pass_session
+def discard(session: Session, ref: str) -> None:
+    """Give up an unfinished upload."""
+    session.muster.uploads.delete(ref)
+    click.echo(session.say("deleted", ref=ref))
 
 
 add_list(package, PACKAGE, ["file_name", "sha256", "created_by"])
@@ -105,10 +127,28 @@ def upload_path(session: Session, path: Path) -> Json:
             session.tell("packed", folder=path, count=packed.count, size=_size(file.stat().st_size))
             if packed.left_out:
                 session.tell("left_out", names=_some(packed.left_out))
-        content = stack.enter_context(_Watched(file, _progress(session, name, file.stat().st_size)))
-        answer = session.muster.packages.upload(Upload(name=name, content=content))
+        answer = _send(session, file, name)
     session.warn(answer)
     return answer
+
+
+def _send(session: Session, file: Path, name: str) -> Json:
+    size_bytes = file.stat().st_size
+    label, is_hidden = session.say("uploading", name=name), not sys.stderr.isatty()
+    with click.progressbar(length=size_bytes, label=label, file=sys.stderr, hidden=is_hidden) as bar:
+
+        def report(sent_bytes: int) -> None:
+            bar.update(sent_bytes - bar.pos)
+
+        if size_bytes < _RESUMABLE_FROM_BYTES:
+            with _Watched(file, report) as content:
+                return session.muster.packages.upload(Upload(name=name, content=content))
+        try:
+            return session.muster.packages.get(session.muster.uploads.send(file, name, report))
+        except (KeyboardInterrupt, ServerUnreachable):
+            if bar.pos:
+                session.tell("upload_kept")
+            raise
 
 
 class _Watched(io.FileIO):
@@ -122,23 +162,6 @@ class _Watched(io.FileIO):
         chunk = super().read(-1 if size is None else size)
         self._report(self.tell())
         return chunk
-
-
-def _progress(session: Session, name: str, size_bytes: int) -> Callable[[int], None]:
-    if not sys.stderr.isatty() or not size_bytes:
-        return lambda _sent: None
-    label, shown = session.say("uploading", name=name), -1
-
-    def report(sent_bytes: int) -> None:
-        nonlocal shown
-        percent = 100 * sent_bytes // size_bytes
-        if percent == shown:
-            return
-        shown = percent
-        end = "\n" if sent_bytes == size_bytes else ""
-        click.echo(f"\r{label}  {_size(sent_bytes)} / {_size(size_bytes)}  {percent} %\x1b[K{end}", err=True, nl=False)
-
-    return report
 
 
 def _some(names: Sequence[str], at_most: int = 5) -> str:

@@ -48,7 +48,7 @@ def edit_policy(
     """Change members and policy of a group in $EDITOR, or from a file.
 
     Shows what changes, the decision that a small run would get, and what becomes of the runs that wait; then asks.
-    What `policy show -o yaml` prints can be given as the file; a part that the file leaves out stays as it is.
+    What `policy show -o yaml` prints can be given as the file; a part that the text leaves out stays as it is.
     """
     given = _writable(read_document(file)) if file else {}
     if comment is not None:

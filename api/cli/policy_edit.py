@@ -56,14 +56,17 @@ def apply(session: Session, ref: str, present: Answer, send: Send, consent: Cons
 
 
 def edit(session: Session, ref: str, given: Json, consent: Consent, *, by_hand: bool) -> Json | None:
-    """`given` counts over what there is; `by_hand`: then somebody goes over it in an editor."""
+    """`given` counts over what there is; `by_hand`: then somebody goes over it in an editor.
+
+    Either way a part that is left out stays as it is.
+    """
     present = session.muster.groups.policy(ref)
     to_text = partial(annotated, description=_description(session)) if by_hand else None
     heading = session.say("policy_heading", ref=ref)
     wanted = {**content_of(present.body), "comment": "", **given}
     while True:
         if to_text is not None:
-            wanted = edit_document(wanted, heading, to_text) or wanted
+            wanted |= edit_document(wanted, heading, to_text) or {}
         send = partial(_put, session, ref, wanted)
         with kept_on_refusal(session, wanted if by_hand else None):
             outcome = _apply_or_go_on(session, ref, present, send, consent)

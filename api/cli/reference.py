@@ -25,7 +25,7 @@ The token is the first found of `--token`, `MUSTER_TOKEN`, what `muster login` k
 address on this machine, the admin token in the state folder (`MUSTER_STATE_DIR`).
 
 `muster login` keeps both in `login.json` in the user's configuration folder, mode 0600. A kept token is never sent to
-another address.
+another address. An option or a variable that is there but empty is refused.
 
 ## Output
 

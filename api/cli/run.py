@@ -6,7 +6,7 @@ import click
 
 from api.cli.decisions import decision_lines
 from api.cli.documents import to_json, to_yaml
-from api.cli.errors import ExitCode
+from api.cli.errors import ExitCode, report
 from api.cli.follow import (
     LogPrinter,
     Teller,
@@ -24,6 +24,7 @@ from api.cli.shapes import EVENT, RUN, TASK
 from api.cli.tables import cell_text
 from api.cli.verbs import add_list, add_show, listing_options, print_change, print_list
 from api.client import Json
+from api.client.errors import ClientError
 from api.client.runs import LogOf
 from api.client.watch import Changed, RunWatch, has_reached, is_final
 from rayjobs.model.run import RunState
@@ -54,7 +55,9 @@ def submit(session: Session, job: str, *, follow_it: bool, priority: int | None,
 
 
 run.add_command(submit, "submit")
-add_list(run, RUN, ["job", "state", "cluster", "cluster_group", "resource_group", "created_by", "tag"])
+add_list(
+    run, RUN, ["job", "state", "cluster", "cluster_group", "resource_group", "created_by", "tag"], repeatable={"state"}
+)
 add_show(run, RUN)
 
 
@@ -116,12 +119,27 @@ def why(session: Session, ref: str) -> None:
 
 
 @run.command()
-@click.argument("ref", metavar="RUN")
+@click.argument("refs", metavar="RUN...", nargs=-1, required=True)
 @output_option
 @pass_session
-def stop(session: Session, ref: str) -> None:
-    """Stop a run in any state; `run wait` tells when it is over."""
-    print_change(session, RUN, session.muster.runs.stop(ref))
+def stop(session: Session, refs: tuple[str, ...]) -> None:
+    """Stop runs in any state; `run wait` tells when one is over.
+
+    Where one cannot be stopped, the others are all the same; the exit code is then that of the first failure.
+    """
+    stopped: list[Json] = []
+    codes: list[ExitCode] = []
+    for ref in refs:
+        try:
+            stopped.append(session.muster.runs.stop(ref))
+        except ClientError as error:
+            codes.append(report(error, session, about=ref if len(refs) > 1 else None))
+    if len(refs) > 1:
+        session.out.page({"items": stopped, "next_cursor": None}, RUN.columns, RUN.key)
+    elif stopped:
+        print_change(session, RUN, stopped[0])
+    if codes:
+        raise click.exceptions.Exit(codes[0])
 
 
 @run.command()

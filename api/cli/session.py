@@ -4,6 +4,7 @@ The shared options stand on the root and, hidden from their help, on every comma
 write them.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -48,9 +49,13 @@ class Session:
     def address(self) -> str:
         from api.cli.credentials import saved_login  # noqa: PLC0415  not needed to print help
 
-        address = self.given_address or saved_login().get("address") or LOCAL_ADDRESS
+        address = self.given_address
+        if address is None:
+            address = saved_login().get("address") or LOCAL_ADDRESS
         if not is_web_address(address):
-            raise click.BadParameter(f"{address!r} is not like https://host:port", param_hint="--address")
+            raise click.BadParameter(
+                f"{address!r} is not like https://host:port", param_hint="--address or MUSTER_ADDRESS"
+            )
         return address.rstrip("/")
 
     @cached_property
@@ -58,10 +63,12 @@ class Session:
         """A kept token goes to no other server than the one it is for."""
         from api.cli.credentials import local_admin_token, saved_login  # noqa: PLC0415  not needed to print help
 
-        if self.given_token:
-            if not self.given_token.isascii() or not self.given_token.isprintable():
-                raise click.BadParameter("a token is printable ASCII", param_hint="--token")
-            return self.given_token
+        token = self.given_token
+        if token is not None:
+            if not token or not token.isascii() or not token.isprintable():
+                told = "a token is printable ASCII" if token else "it is empty"
+                raise click.BadParameter(told, param_hint="--token or MUSTER_TOKEN")
+            return token
         login = saved_login()
         if login.get("address") == self.address:
             return login.get("token")
@@ -106,11 +113,19 @@ class Group(click.Group):
     group_class = type
 
 
+class _SharedOption(click.Option):
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Set to nothing is not unset: click would drop it, and the call would go to another server, as another."""
+        if isinstance(self.envvar, str):
+            return os.environ.get(self.envvar)
+        return super().resolve_envvar_value(ctx)
+
+
 def shared_options(*, hidden: bool) -> Iterable[click.Option]:
     """Environment variables are read at the root only, or they would override what stands before a command."""
 
     def option(flag: str, field: str, envvar: str | list[str] | None, help_text: str, **traits: Any) -> click.Option:
-        return click.Option(
+        return _SharedOption(
             [flag, f"shared_{field}"],  # no command's own parameter is named so
             envvar=None if hidden else envvar,
             show_envvar=not hidden,

@@ -107,6 +107,21 @@ PACKAGE = Noun(
     ),
 )
 
+UPLOAD = Noun(
+    word="upload",
+    pick=lambda muster: muster.uploads,
+    key="id",
+    columns=(
+        column("ID", "id"),
+        column("FILE", "file_name", is_free=True),
+        column("BYTES", "size_bytes"),
+        column("SENT", "offset_bytes"),
+        column("EXPIRES", "expires_at"),
+        *_created(),
+        column("SHA256", "sha256", is_extra=True),
+    ),
+)
+
 CLUSTER = Noun(
     word="cluster",
     pick=lambda muster: muster.clusters,
@@ -150,6 +165,20 @@ REVISION = Noun(
         column("COMMENT", "comment", is_free=True),
         column("CHANGES", lambda revision: [change_text(one) for one in revision.get("changes") or ()], is_free=True),
     ),
+)
+
+VOLUME = Noun(
+    word="volume",
+    pick=lambda muster: muster.volumes,
+    columns=(
+        column("NAME", "name"),
+        column("TYPE", "type"),
+        column("SOURCE", "source"),
+        column("CREDENTIAL", "credential"),
+        *_created(),
+        column("ID", "id", is_extra=True),
+    ),
+    read_only=_STAMPS,
 )
 
 RESOURCE_PACKAGE = Noun(

@@ -1,6 +1,6 @@
 """The verbs that every noun has: list, show, create, edit, delete."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -36,7 +36,9 @@ class Noun:
         return click.argument("ref", metavar=self.word.upper())
 
 
-def add_list(group: click.Group, noun: Noun, filters: Sequence[str] = ()) -> None:
+def add_list(group: click.Group, noun: Noun, filters: Sequence[str] = (), *, repeatable: Collection[str] = ()) -> None:
+    """`repeatable`: those of the filters of which the API takes any of several values."""
+
     @listing_options
     @pass_session
     def run(session: Session, *, show_all: bool, **query: Any) -> None:
@@ -44,7 +46,10 @@ def add_list(group: click.Group, noun: Noun, filters: Sequence[str] = ()) -> Non
 
     for name in reversed(filters):
         help_text, kind = _FILTERS.get(name, (f"Only with this {name}.", str))
-        run = click.option(f"--{name.replace('_', '-')}", name, type=kind, help=help_text)(run)
+        traits: Json = {"type": kind, "help": help_text, "callback": _only_one}
+        if name in repeatable:
+            traits |= {"help": f"{help_text[:-1]}; may be repeated.", "callback": None}
+        run = click.option(f"--{name.replace('_', '-')}", name, multiple=True, **traits)(run)
     group.command("list", help="List, newest first.")(run)
 
 
@@ -200,6 +205,12 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _FILTERS: dict[str, tuple[str, Any]] = {"tag": ("Only with this tag.", Tag()), "state": ("Only in this state.", str)}
+
+
+def _only_one(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> str | None:
+    if len(values) > 1:
+        raise click.BadParameter("it can be given only once")
+    return values[0] if values else None
 
 
 def _changes(before: Json, wanted: Json) -> Json:

@@ -7,7 +7,7 @@ make the second try fail.
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -101,6 +101,26 @@ class Http:
         send_s = httpx.Timeout(30, connect=5, write=120, read=300)
         _, response = self._exchange(
             lambda: self._client.post(path, files=part, params=_given(params), timeout=send_s), repeatable=True
+        )
+        return _read(response)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        *,
+        content: Iterable[bytes] | None = None,
+        params: Mapping[str, Any] | None = None,
+        silence_s: float = 30,
+    ) -> Answer:
+        """Headers, and bytes as they are: those are sent once, what to do when they are lost only the caller knows."""
+        timeout = httpx.Timeout(30, connect=5, write=120, read=silence_s)
+        _, response = self._exchange(
+            lambda: self._client.request(
+                method, path, content=content, params=_given(params), headers=headers, timeout=timeout
+            ),
+            repeatable=content is None,
         )
         return _read(response)
 

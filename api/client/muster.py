@@ -16,7 +16,9 @@ from api.client.packages import Packages
 from api.client.people import Audit, Credentials, Tokens
 from api.client.quotas import ResourceGroups, ResourcePackages
 from api.client.runs import Runs
+from api.client.uploads import Uploads
 from api.client.usage import Usage
+from api.client.volumes import Volumes
 
 
 class Muster:
@@ -25,10 +27,12 @@ class Muster:
         self.jobs = Jobs(http)
         self.runs = Runs(http)
         self.packages = Packages(http)
+        self.uploads = Uploads(http)
         self.clusters = Clusters(http)
         self.groups = Groups(http)
         self.resource_packages = ResourcePackages(http)
         self.resource_groups = ResourceGroups(http)
+        self.volumes = Volumes(http)
         self.credentials = Credentials(http)
         self.tokens = Tokens(http)
         self.audit = Audit(http)

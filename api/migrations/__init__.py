@@ -22,6 +22,7 @@ import kernel.lease
 import rayjobs.tables
 import runtime_envs.credentials
 import runtime_envs.tables
+import runtime_envs.volumes.tables
 from kernel.db import Base, Database, UtcDateTime
 from kernel.errors import Unavailable
 
@@ -34,6 +35,7 @@ TABLES = (
     rayjobs.tables,
     runtime_envs.credentials,
     runtime_envs.tables,
+    runtime_envs.volumes.tables,
 )
 """All modules with rows: what is not imported is not in the metadata."""
 

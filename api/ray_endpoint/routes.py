@@ -92,7 +92,7 @@ class _Jobs:
 
     async def _list(self, request: Request, _actor: Actor) -> Response:
         async with self._services.database.read() as session:
-            runs = await submissions.latest(session, self._target_of(request))
+            runs = await submissions.latest(self._services, session, self._target_of(request))
             reports = await report_many(session, runs, self._services.clock.now())
             return JSONResponse(await _details(session, reports, request))
 

@@ -61,10 +61,14 @@ async def find(session: AsyncSession, target: Target, client_id: str) -> RunRow:
     return run
 
 
-async def latest(session: AsyncSession, target: Target) -> Sequence[RunRow]:
-    """Newest first."""
+async def latest(services: Services, session: AsyncSession, target: Target) -> Sequence[RunRow]:
+    """Newest first. What was submitted to something that is gone is still told."""
     mine = select(RunRow).where(RunRow.target == str(target), RunRow.client_id.is_not(None))
-    return (await session.scalars(mine.order_by(RunRow.created_at.desc(), RunRow.id.desc()).limit(MAX_LISTED))).all()
+    newest = mine.order_by(RunRow.created_at.desc(), RunRow.id.desc()).limit(MAX_LISTED)
+    found = (await session.scalars(newest)).all()
+    if not found:
+        await _need(services, session, target)
+    return found
 
 
 async def specs_of(session: AsyncSession, runs: Sequence[RunRow]) -> dict[str, JobSpec]:
@@ -98,6 +102,17 @@ async def delete(services: Services, actor: Actor, target: Target, client_id: st
         told = {"address": str(target), "submission_id": client_id}
         record(session, run.id, "RAY_ID_RELEASED", at=now, actor=actor.user, **told)
         audit(session, "release-ray-id", ("run", run.id), at=now, actor=actor.user, **told)
+
+
+async def _need(services: Services, session: AsyncSession, target: Target) -> None:
+    """Nothing behind a mistyped address must not look like no submissions."""
+    match target.kind:
+        case TargetKind.CLUSTER:
+            await services.clusters.get(session, target.name)
+        case TargetKind.GROUP:
+            await services.groups.get(session, target.name)
+        case TargetKind.JOB:
+            await services.jobs.get(session, target.name)
 
 
 async def _stored(services: Services, session: AsyncSession, actor: Actor, target: Target) -> JobSpec | None:

@@ -17,6 +17,7 @@ from kernel.errors import Problem, problem
 from rayjobs.fleet import jobs_on_cluster
 from rayjobs.queue_store import QueueStore
 from rayjobs.snapshot import Load
+from rayjobs.standing import count_waiting
 
 router = v1_router("clusters")
 
@@ -127,7 +128,9 @@ async def _still_named(call: Call, session: AsyncSession, name: str) -> list[Pro
     jobs = await jobs_on_cluster(session, name)
     groups = await call.services.groups.by_name(session)
     inside = [one.name for one in groups.values() if name in {member.cluster for member in one.members}]
-    found = [problem("CLUSTER_NAMED_BY_JOBS", cluster=name, jobs=jobs)] if jobs else []
+    waiting = await count_waiting(session, f"cluster/{name}")
+    found = [problem("CLUSTER_AWAITED_BY_RUNS", cluster=name, count=waiting)] if waiting else []
+    found += [problem("CLUSTER_NAMED_BY_JOBS", cluster=name, jobs=jobs)] if jobs else []
     return [*found, problem("CLUSTER_NAMED_BY_GROUPS", cluster=name, cluster_groups=inside)] if inside else found
 
 

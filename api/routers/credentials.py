@@ -5,7 +5,7 @@ from fastapi import Response
 from api.deps import Changing, Creating, Paging, Reading
 from api.edge import v1_router
 from api.schemas.base import PageOut, page_out
-from api.schemas.credentials import CredentialCreate, CredentialOut
+from api.schemas.credentials import CredentialCreate, CredentialOut, CredentialPatch
 
 router = v1_router("credentials")
 
@@ -27,6 +27,13 @@ async def list_credentials(call: Reading, page: Paging) -> PageOut[CredentialOut
 async def get_credential(ref: str, call: Reading) -> CredentialOut:
     async with call.read() as session:
         return CredentialOut.of(await call.services.credentials.get(session, ref))
+
+
+@router.patch("/credentials/{ref}")
+async def replace_secrets(ref: str, body: CredentialPatch, call: Changing) -> CredentialOut:
+    """Other secrets under the same name and of the same type."""
+    async with call.write() as session:
+        return CredentialOut.of(await call.services.credentials.replace(session, call.actor, ref, body.secrets()))
 
 
 @router.delete("/credentials/{ref}", status_code=204)

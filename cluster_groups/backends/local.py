@@ -31,6 +31,7 @@ from cluster_groups.backends.local_sight import Fate, Look, Sight, due_nodes, ju
 from cluster_groups.backends.local_state import LocalCluster, LocalNode, StateFolder
 from cluster_groups.model.cluster import ClusterSpec, Observed, Phase
 from kernel.errors import Unavailable
+from runtime_envs.node_plugin.system import unmount_below
 
 Arguments = TypeVarTuple("Arguments")
 Answer = TypeVar("Answer")
@@ -141,7 +142,7 @@ class LocalBackend:
         cluster = replace(cluster, starts=cluster.starts + 1).with_node(node)
         self._state.save(cluster)
         _prepare_folders(cluster, node)
-        environment = node_environment(self._settings, cluster.token_path)
+        environment = node_environment(self._settings, cluster.token_path, node)
         pid = processes.spawn(self._command(spec, cluster, node), environment, str(node.folder))
         cluster = cluster.with_node(replace(node, pid=pid))
         self._state.save(cluster)
@@ -173,6 +174,9 @@ class LocalBackend:
             if cluster is None or not self._has_ended(cluster):
                 return
         # It may take minutes, and needs no lock: a cluster that is stopping is started by nobody.
+        if mounts := unmount_below(cluster.folder):
+            log.error("local_cluster_has_mounts", cluster=cluster_id, mounts=mounts)  # what is below them stays whole
+            return
         _remove_tree(Path(cluster.folder))
         with self._lock_of(cluster_id):
             for node in cluster.nodes:
@@ -228,6 +232,7 @@ def _is_out_of_the_way(node: LocalNode) -> bool:
         processes.signal_node(node.pid, str(node.folder), signal.SIGTERM)
         return False
     processes.forget(node.pid)
+    unmount_below(node.own_folder)
     return True
 
 
@@ -254,7 +259,7 @@ def _prepare_folders(cluster: LocalCluster, node: LocalNode) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Also through folders that a user's package made read-only."""
+    """Also through folders that a user's package made read-only. Nothing may be mounted below it any more."""
     if not folder.exists():
         return
     for parent, names, _ in os.walk(folder):

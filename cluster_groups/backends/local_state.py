@@ -24,6 +24,11 @@ class LocalNode:
     def is_head(self) -> bool:
         return self.group == HEAD_GROUP
 
+    @property
+    def own_folder(self) -> str:
+        """Where volumes are mounted and large packages unpacked."""
+        return f"{self.folder}.own"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalCluster:

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from cluster_groups.decide.place import never_fits
+from cluster_groups.model.cluster import site_of
 from cluster_groups.model.demand import ClusterView, Demand
 from kernel.reasons import Owner, Reason
+from runtime_envs.volumes.available import lack_of
 
 
 def match_cluster(view: ClusterView, demand: Demand) -> Reason | None:
@@ -25,11 +27,7 @@ def mismatch(view: ClusterView, demand: Demand) -> Reason | None:
         wanted, has = getattr(demand, name), getattr(view, name)
         if wanted is not None and not _is_version(has, wanted):
             return _differs(view, name, wanted, has)
-    missing = sorted(set(demand.volumes) - view.volumes)
-    if missing:
-        params = {"cluster": view.name, "volumes": missing}
-        return Reason(code="MOUNT_UNAVAILABLE", owner=Owner.USER, params=params)
-    return None
+    return _without_mounts(view, demand) if demand.mounts else None
 
 
 def accelerator_of(view: ClusterView, demand: Demand) -> str | None:
@@ -41,6 +39,14 @@ def accelerator_of(view: ClusterView, demand: Demand) -> str | None:
 def worst_of(granted: Iterable[str], wanted: tuple[str, ...]) -> str | None:
     """Of the types a run would get the one it asked for last."""
     return max((name for name in granted if name in wanted), key=wanted.index, default=None)
+
+
+def _without_mounts(view: ClusterView, demand: Demand) -> Reason | None:
+    site = site_of(view.kind, view.mounts)
+    missing = sorted({one.mount.volume for one in demand.mounts if lack_of(one, site)})
+    if not missing:
+        return None
+    return Reason(code="MOUNT_UNAVAILABLE", owner=Owner.USER, params={"cluster": view.name, "volumes": missing})
 
 
 def _differs(view: ClusterView, what: str, wanted: object, has: object) -> Reason:

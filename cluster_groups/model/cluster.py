@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from cluster_groups.model.health import Health
 from kernel.reasons import Reason
 from kernel.resources import ANY_GPU, Resources, total
 from kernel.states import Transitions
+from runtime_envs.volumes.available import Site
+from runtime_envs.volumes.model import Mount
 
 HEAD_GROUP = "head"
 ON_DEMAND_PREFIX = "od-"
@@ -132,6 +133,12 @@ def first_counts(worker_groups: Sequence[WorkerGroup]) -> dict[str, int]:
     return counts
 
 
+def site_of(kind: ClusterKind, volumes: tuple[Mount, ...]) -> Site:
+    """Clusters that Muster makes have its plugin, which mounts for each run; others what they are registered with."""
+    is_managed = kind is ClusterKind.MANAGED
+    return Site(has_plugin=is_managed, attached=() if is_managed else volumes)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterConfig:
     """What a person asks for (api.md §5). Other resources are referred to by name."""
@@ -144,7 +151,7 @@ class ClusterConfig:
     image: str | None = None
     head: NodeSpec | None = None
     worker_groups: tuple[WorkerGroup, ...] = ()
-    volumes: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[Mount, ...] = ()
     advanced_parameters: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str | None = None

@@ -11,6 +11,8 @@ from cluster_groups.model.cluster import ClusterKind, ClusterState, Node, NodeSh
 from cluster_groups.model.health import HealthStatus
 from kernel.reasons import Reason
 from kernel.resources import Resources, total
+from runtime_envs.volumes.available import WantedMount
+from runtime_envs.volumes.model import Mount
 
 
 class PlacementStrategy(StrEnum):
@@ -46,8 +48,7 @@ class Demand:
     labels: Mapping[str, str] = field(default_factory=dict)
     ray_version: str | None = None
     python_version: str | None = None
-    volumes: tuple[str, ...] = ()
-    """Names of those that are mounted into its processes."""
+    mounts: tuple[WantedMount, ...] = ()
     packages: tuple[str, ...] | None = None
     """Resource packages whose clusters whoever submitted it may use; None: all."""
 
@@ -88,8 +89,8 @@ class ClusterView:
     recovered_at: datetime | None = None
     """When it was well again after it was last ill."""
     resource_package: str | None = None
-    volumes: frozenset[str] = frozenset()
-    """What its nodes have mounted, by name."""
+    mounts: tuple[Mount, ...] = ()
+    """The volumes it is registered with."""
     is_absent: bool = False
     """All its processes were seen to be gone. Of one that fell, nodes may still be there for a while."""
     on_demand: bool = False

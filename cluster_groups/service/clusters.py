@@ -19,6 +19,7 @@ from cluster_groups.model.cluster import (
     ClusterKind,
     ClusterRef,
     ClusterState,
+    site_of,
 )
 from cluster_groups.model.demand import ClusterView
 from cluster_groups.model.quota import ClusterUse
@@ -48,6 +49,9 @@ from kernel.reasons import Reason
 from kernel.remembered import Remembered
 from kernel.resources import total
 from kernel.states import move
+from runtime_envs.volumes import store as volumes
+from runtime_envs.volumes.available import check_available
+from runtime_envs.volumes.check import check_mounts
 
 _FIXED = ("name", "kind", "backend")
 _REMEMBERED = 2000
@@ -223,10 +227,8 @@ class Clusters:
             found.append(problem("BACKEND_NOT_AVAILABLE", "/backend", backend=config.backend, available=available))
         if config.credential and not await self._credentials.exists(session, config.credential):
             found.append(problem("REFERENCE_NOT_FOUND", "/credential", kind="credential", ref=config.credential))
-        found += [  # there are no volumes yet
-            problem("REFERENCE_NOT_FOUND", f"/volumes/{index}/volume", kind="volume", ref=mount.get("volume"))
-            for index, mount in enumerate(config.volumes)
-        ]
+        if not check_mounts(config.volumes, "/volumes"):  # else `check_cluster` has told what is wrong with them
+            found += await _volume_problems(session, config)
         return found + await self._place_problems(session, actor, config)
 
     async def _place_problems(self, session: AsyncSession, actor: Actor, config: ClusterConfig) -> list[Problem]:
@@ -360,6 +362,15 @@ class Clusters:
         self._hints.send(session, CLUSTER_LOOP, row.id)
         self._hints.send(session, HEALTH_LOOP, row.id)
         self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
+
+
+async def _volume_problems(session: AsyncSession, config: ClusterConfig) -> list[Problem]:
+    """Of a cluster that has the plugin each volume is mounted for every run, so it must be one that can be."""
+    wanted = await volumes.wanted(session, config.volumes, lock=True)
+    found = volumes.missing(config.volumes, wanted, "/volumes")
+    if config.kind is ClusterKind.MANAGED:
+        found += check_available(wanted, site_of(config.kind, config.volumes), config.name, "/volumes")
+    return found
 
 
 def on_demand_name(run_id: str) -> str:

@@ -81,7 +81,7 @@ class ClusterGroups:
         self, session: AsyncSession, group: ClusterGroup, draft: PolicyDraft, *, inside: str
     ) -> ClusterGroup:
         """The group as it would be if this were saved. `inside` points at the draft in what was sent."""
-        found = await self._problems(session, draft)
+        found = await self._problems(session, draft, group.members)
         raise_problems(replace(one, pointer=f"{inside}{one.pointer}") for one in found)
         new = replace(group, timezone=draft.timezone, members=draft.members, policy=policy_of(draft.policy))
         return replace(new, revised_at=self._clock.now()) if _is_revision(new, group, draft.comment) else group
@@ -122,7 +122,7 @@ class ClusterGroups:
             row.version += 1
             self._tell(session, actor, row, "edit", changes=[asdict(change)])
         if (changes.timezone, changes.members, changes.policy) != (None, None, None):
-            await self._revise(session, actor, row, current, changes.over(current))
+            await self._revise(session, actor, row, current, changes.over(current), kept=current.members)
         return await self._group_of(session, row)
 
     async def put_policy(
@@ -130,7 +130,7 @@ class ClusterGroups:
     ) -> PolicyRevision:
         """The present revision afterwards: see `_is_revision`."""
         row, current = await self._to_revise(session, actor, ref, if_match)
-        return await self._revise(session, actor, row, current, draft)
+        return await self._revise(session, actor, row, current, draft, kept=current.members)
 
     async def restore(
         self, session: AsyncSession, actor: Actor, ref: str, number: int, *, comment: str, if_match: int | None
@@ -140,7 +140,7 @@ class ClusterGroups:
         old = await store.revision(session, row, number)
         policy = asdict(old.policy)
         draft = PolicyDraft(timezone=old.timezone, members=old.members, policy=policy, comment=comment)
-        return await self._revise(session, actor, row, current, draft)
+        return await self._revise(session, actor, row, current, draft, kept=old.members)
 
     async def delete(self, session: AsyncSession, actor: Actor, ref: str, *, if_match: int | None = None) -> None:
         actor.need(Role.OPERATOR)
@@ -166,9 +166,16 @@ class ClusterGroups:
         return row, current
 
     async def _revise(
-        self, session: AsyncSession, actor: Actor, row: ClusterGroupRow, current: PolicyRevision, draft: PolicyDraft
+        self,
+        session: AsyncSession,
+        actor: Actor,
+        row: ClusterGroupRow,
+        current: PolicyRevision,
+        draft: PolicyDraft,
+        *,
+        kept: Sequence[Member],
     ) -> PolicyRevision:
-        raise_problems(await self._problems(session, draft))
+        raise_problems(await self._problems(session, draft, kept))
         new = self._revision(draft, actor, current.revision + 1)
         if not _is_revision(new, current, new.comment):
             return current
@@ -186,11 +193,12 @@ class ClusterGroups:
         record(session, row.id, _EVENTS[action], at=now, actor=actor.user, **detail)
         audit(session, action, ("cluster_group", row.name), at=now, actor=actor.user, **detail)
 
-    async def _problems(self, session: AsyncSession, draft: PolicyDraft) -> list[Problem]:
+    async def _problems(self, session: AsyncSession, draft: PolicyDraft, kept: Sequence[Member] = ()) -> list[Problem]:
+        """`kept` were members before: they may stay when their clusters are gone, which the decisions then tell."""
         found = check_draft(draft, lease_ttl_s=self._lease_ttl_s)
         names = [member.cluster for member in draft.members]
         known = await cluster_store.listed_names(session, names)
-        return found + _unknown(names, known)
+        return found + _unknown(names, known | {member.cluster for member in kept})
 
     def _revision(self, draft: PolicyDraft, actor: Actor, number: int) -> PolicyRevision:
         return PolicyRevision(

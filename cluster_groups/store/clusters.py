@@ -180,7 +180,7 @@ def view_of(cluster: Cluster) -> ClusterView:
         health_failure=cluster.health.finding,
         recovered_at=cluster.health.recovered_at,
         resource_package=cluster.resource_package,
-        volumes=frozenset(str(one.get("volume")) for one in cluster.volumes),
+        mounts=cluster.volumes,
         is_absent=_is_absent(cluster),
         on_demand=cluster.on_demand_run is not None,
         can_call_back=cluster.can_call_back is True,
@@ -234,6 +234,12 @@ async def of_credential(session: AsyncSession, name: str) -> list[str]:
     """Names of the clusters that refer to this credential."""
     statement = select(ClusterRow.name).where(ClusterRow.credential == name, ClusterRow.state != ClusterState.DELETED)
     return sorted(await session.scalars(statement))
+
+
+async def of_volume(session: AsyncSession, name: str) -> list[str]:
+    """Names of the clusters that are registered with this volume."""
+    rows = await session.execute(select(ClusterRow.name, ClusterRow.volumes).where(_LIVE))
+    return sorted(row.name for row in rows if any(one["volume"] == name for one in row.volumes))
 
 
 async def progress(session: AsyncSession, cluster_ids: Sequence[str]) -> dict[str, tuple[int, int]]:

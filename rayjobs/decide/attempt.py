@@ -69,7 +69,8 @@ class Action:
 class Problem(StrEnum):
     UNREACHABLE = "unreachable"
     REFUSED = "refused"
-    PACKAGE_MISSING = "package_missing"
+    IMPOSSIBLE = "impossible"
+    """It cannot be put to its cluster at all: `end` says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +85,7 @@ class Seen:
     news: GangNews | None = None
     """What the runner of a gang has told meanwhile."""
     done: bool = False
+    end: End | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

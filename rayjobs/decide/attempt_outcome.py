@@ -88,10 +88,8 @@ def _over(end: End, to: AttemptState) -> Change:
 
 
 def _after_problem(view: AttemptView, action: Action, seen: Seen, now: datetime) -> Change:
-    if seen.problem is Problem.PACKAGE_MISSING:
-        params = {"package": seen.text}
-        end = End(end_class=EndClass.PLATFORM, code=EndCode.PACKAGE_MISSING, params=params)
-        return _over(end, AttemptState.RELEASING)
+    if seen.end is not None:
+        return _over(seen.end, AttemptState.RELEASING)
     if action.do is Do.POST and _is_refusal(view, seen, now):
         blame = EndClass.USER if seen.status in CONTENT_REFUSED else EndClass.PLATFORM
         end = End(end_class=blame, code=EndCode.SUBMIT_REFUSED, params={"message": seen.text[-2000:]})
@@ -199,9 +197,9 @@ def _gang(view: AttemptView, seen: Seen) -> GangSight | None:
 
 def _after_unknown(view: AttemptView, now: datetime) -> Change:
     """The cluster answers and does not know the job: never arrived, or its head forgot (a restart loses all jobs)."""
-    if view.state is AttemptState.POSTING and view.stop_code is None:
-        return Change()  # it is held up
     if view.state is AttemptState.POSTING:
+        if view.stop_code is None:
+            return Change()  # it is held up
         late = (now - (view.posted_at or view.state_since)).total_seconds() < LATE_POST_S
         stopped = End(end_class=EndClass.STOPPED, code=view.stop_code)
         return Change() if late else _over(stopped, AttemptState.RELEASING)

@@ -1,8 +1,10 @@
 """Pure: what Ray says of a job → why the attempt is over. Error types as in ray-jobs docs, `JobErrorType`."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 from rayjobs.gateway.base import RayJob, RayStatus
+from rayjobs.gateway.setup_failure import judge_setup
 from rayjobs.model.run import End, EndClass, EndCode
 from rayjobs.runner.spec import (
     EXIT_GANG_TIMEOUT,
@@ -16,8 +18,10 @@ from rayjobs.runner.verdict import killed_by
 
 MAX_MESSAGE = 4000
 
+_RUNNERS_WORDS = re.compile(r"^muster: (.+)$", re.MULTILINE)
+"""Among the last lines of the driver's log, with which Ray says why it failed."""
+
 _BY_ERROR_TYPE = {
-    "RUNTIME_ENV_SETUP_FAILURE": (EndClass.ENVIRONMENT, EndCode.RUNTIME_ENV_FAILED),
     "JOB_SUPERVISOR_ACTOR_START_TIMEOUT": (EndClass.PLACEMENT, EndCode.DRIVER_NOT_STARTED),
     "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE": (EndClass.PLACEMENT, EndCode.DRIVER_NOT_STARTED),
     "JOB_SUPERVISOR_ACTOR_START_FAILURE": (EndClass.PLATFORM, EndCode.DRIVER_NOT_STARTED),
@@ -58,6 +62,8 @@ def judge_end(
         return End(end_class=EndClass.COMPLETED, code=EndCode.ALL_TASKS_DONE, exit_code=0)
     if job.status is RayStatus.STOPPED:
         return End(end_class=EndClass.STOPPED, code=stop_code or EndCode.STOPPED_OUTSIDE)
+    if job.error_type == "RUNTIME_ENV_SETUP_FAILURE":
+        return judge_setup(job.message or "")
     known = _BY_ERROR_TYPE.get(job.error_type or "")
     if known is not None:
         return End(end_class=known[0], code=known[1], params={"message": (job.message or "")[-MAX_MESSAGE:]})
@@ -85,12 +91,20 @@ def _judge_gang(job: RayJob, gang: GangSight, *, time_is_up: bool, has_lease: bo
     if code is None:
         return None
     if verdict is not None and possible.get(verdict.end_class, False):
-        return verdict
+        return _with_cause(verdict)
     if code == EXIT_GANG_TIMEOUT and not gang.was_placed:
         return End(end_class=EndClass.PLACEMENT, code=EndCode.GANG_TIMEOUT, exit_code=code)
     if code == EXIT_TASK_LOST:
         return End(end_class=EndClass.LOST, code=EndCode.NODE_LOST, exit_code=code)
     return None
+
+
+def _with_cause(verdict: End) -> End:
+    """A runner repeats what Ray said of the runtime_env of its actor."""
+    if verdict.code is not EndCode.RUNTIME_ENV_FAILED:
+        return verdict
+    cause = judge_setup(str(verdict.params["message"]))
+    return replace(verdict, code=cause.code, params=cause.params)
 
 
 def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool, has_lease: bool) -> End:
@@ -104,9 +118,12 @@ def _judge_exit(job: RayJob, stop_code: EndCode | None, *, time_is_up: bool, has
         return End(end_class=EndClass.TIMEOUT, code=EndCode.MAX_RUNTIME, exit_code=code)
     if code == EXIT_LEASE_LOST and has_lease:
         return End(end_class=EndClass.LOST, code=EndCode.LEASE_LOST, exit_code=code)
+    if code == EXIT_TASK_LOST:
+        return End(end_class=EndClass.LOST, code=EndCode.NODE_LOST, exit_code=code)
     if code in {EXIT_GUARD_LOST, EXIT_RUNNER_FAILED}:
-        message = (job.message or "")[-MAX_MESSAGE:]
-        return End(end_class=EndClass.PLATFORM, code=EndCode.RUNNER_FAILED, exit_code=code, params={"message": message})
+        said = _RUNNERS_WORDS.findall(job.message or "")
+        params = {"message": said[-1][:MAX_MESSAGE] if said else f"exit code {code}"}
+        return End(end_class=EndClass.PLATFORM, code=EndCode.RUNNER_FAILED, exit_code=code, params=params)
     if name := killed_by(code):
         return End(end_class=EndClass.USER, code=EndCode.SIGNAL, exit_code=code, params={"signal": name})
     return End(end_class=EndClass.USER, code=EndCode.EXIT_NONZERO, exit_code=code, params={"exit_code": code})

@@ -10,6 +10,7 @@ from typing import Any
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 from cluster_groups.model.demand import PlacementStrategy
 from kernel.resources import ANY_GPU, Resources
+from runtime_envs.volumes.model import Mount
 
 DEFAULT_PRIORITY = 5
 MAIN_GROUP = "main"
@@ -101,7 +102,7 @@ class JobSpec:
     start_timeout_s: int = 1800
     stop_grace_s: int = 10
     requirements: Requirements | None = None
-    mounts: tuple[Mapping[str, Any], ...] = ()
+    mounts: tuple[Mount, ...] = ()
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     advanced_parameters: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import Endpoint
-from cluster_groups.service.base import QUEUE_KEY, QUEUE_LOOP
+from cluster_groups.service.base import HEALTH_LOOP, QUEUE_KEY, QUEUE_LOOP
 from kernel.db import update_last
 from kernel.errors import Unavailable
 from kernel.events import record
@@ -19,6 +19,7 @@ from kernel.loop import Hints, Reconciler
 from rayjobs import task_store
 from rayjobs.attempt_logs import NODE_GONE, AttemptLogs, Place
 from rayjobs.attempt_store import AttemptStore
+from rayjobs.cargo import CannotSubmit
 from rayjobs.decide.attempt import (
     COLLECT_PATIENCE_S,
     Action,
@@ -41,7 +42,7 @@ from rayjobs.reconcile.logs import GROWING
 from rayjobs.run_service import ATTEMPT_LOOP, LOG_LOOP, RUN_NEWS
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.start_times import StartTimes
-from rayjobs.submission import PackageGone, Packages, prepare
+from rayjobs.submission import Packages, prepare
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, RunRow, UsageRow
 
 ANSWER_WHEN_LOST_S = 5.0
@@ -152,8 +153,8 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
             return Seen(problem=Problem.UNREACHABLE, text=str(error))
         except RequestRefused as error:
             return Seen(problem=Problem.REFUSED, text=error.text, status=error.status)
-        except PackageGone as error:
-            return Seen(problem=Problem.PACKAGE_MISSING, text=str(error))
+        except CannotSubmit as error:
+            return Seen(problem=Problem.IMPOSSIBLE, end=error.end)
 
     async def _ask(self, plan: AttemptPlan, endpoint: Endpoint) -> Seen:
         view = plan.view
@@ -244,6 +245,8 @@ class AttemptReconciler(Reconciler[AttemptSnapshot, AttemptPlan, Change]):
         frees = change.state is AttemptState.ENDED and was_waited_for
         if change.end is not None or change.state in {AttemptState.PLACING, AttemptState.RUNNING} or frees:
             self._hints.send(session, QUEUE_LOOP, QUEUE_KEY)
+        if view.is_gang and change.state is AttemptState.ENDED:  # what its nodes had in use is free to others now
+            self._hints.send(session, HEALTH_LOOP, view.cluster_id)
         self._hints.send(session, RUN_NEWS, view.run_id)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 from .clock import now_s
 from .events import EventLog
 from .processes import adopt_orphans, die_with_parent, freeze, send, set_name, signal_pipe
-from .spec import EXIT_LEASE_LOST, EXIT_MAX_RUNTIME
+from .spec import EXIT_LEASE_LOST, EXIT_MAX_RUNTIME, EXIT_TASK_LOST
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STOP = b"stop"
@@ -26,7 +26,7 @@ _LONGEST_SLEEP_UNDER_LEASE_S = 1.0  # poll()'s own clock stands still while the 
 _LONGEST_GRACE_AFTER_LEASE_S = 60.0
 """Muster starts the next attempt 90 s after the lease's end."""
 _NEVER = float("inf")
-_EXIT_CODES = {"MAX_RUNTIME": EXIT_MAX_RUNTIME, "LEASE_EXPIRED": EXIT_LEASE_LOST}
+_EXIT_CODES = {"MAX_RUNTIME": EXIT_MAX_RUNTIME, "LEASE_EXPIRED": EXIT_LEASE_LOST, "NODE_ENDED": EXIT_TASK_LOST}
 _NOT_STARTED = 127
 
 
@@ -232,6 +232,9 @@ class _Watch:
                 self._killed_at = now
                 send(signal.SIGKILL, freeze(os.getpid()))
             asked = self._wait(now) or asked
+        asked = self._heard(0) or asked
+        if asked == "NODE_ENDED" and self._reason == "STOPPED":  # its parent was signalled with it, and came first
+            self._reason = asked
         ended = Ended(self._code or 0, self._killer, self._reason or self._why(asked, now_s()))
         self._task.log.write("verdict", exit_code=ended.exit_code, reason=ended.reason)
         return ended
@@ -287,14 +290,17 @@ class _Watch:
         """Sleep until something happens or is due; why the parent or a signal wants an end, if so."""
         due = self._kill_at() if self._reason else min(self._deadlines.values(), default=_NEVER)
         longest_s = _LONGEST_SLEEP_UNDER_LEASE_S if "LEASE_EXPIRED" in self._deadlines else _LONGEST_SLEEP_S
-        sleep_s = min(max(0.0, due - now), longest_s)
+        return self._heard(min(max(0.0, due - now), longest_s) * 1000 + 1)
+
+    def _heard(self, within_ms: float) -> str:
         asked = ""
-        for fd, _ in self._poller.poll(sleep_s * 1000 + 1):
+        for fd, _ in self._poller.poll(within_ms):
             news = os.read(fd, select.PIPE_BUF)
             if fd == self._signals_fd:
-                asked = asked or ("NODE_ENDED" if set(news) & set(_STOP_SIGNALS) else "")
+                asked = "NODE_ENDED" if set(news) & set(_STOP_SIGNALS) else asked
             elif news:
-                asked = self._hear(news) or asked
+                heard = self._hear(news)
+                asked = asked or heard
             else:
                 self._poller.unregister(fd)
                 asked = asked or "PARENT_LOST"

@@ -1,13 +1,14 @@
 """What S3 and COS have in common: the little of a bucket Muster needs, and how an object is read without surprises."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, Self, TypeVar
 
 from runtime_envs.packages.base import Blob
 from runtime_envs.packages.spool import to_its_end
@@ -27,6 +28,13 @@ class BucketType(StrEnum):
     COS = "cos"
 
 
+BUCKET_NAMES = {
+    BucketType.S3: re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9]"),
+    BucketType.COS: re.compile(r"[a-z0-9](?:[a-z0-9-]{0,48}[a-z0-9])?-[0-9]{4,20}"),
+}
+REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketAddress:
     type: BucketType
@@ -41,6 +49,13 @@ class BucketKeys:
     key_id: str
     secret_key: str = field(repr=False)
     token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, kind: BucketType, data: Mapping[str, str]) -> Self:
+        """From the data of a credential of this type."""
+        if kind is BucketType.COS:
+            return cls(key_id=data["secret_id"], secret_key=data["secret_key"], token=data.get("token"))
+        return cls(key_id=data["access_key_id"], secret_key=data["secret_access_key"], token=data.get("session_token"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

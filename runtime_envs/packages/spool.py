@@ -7,8 +7,9 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import BinaryIO, ParamSpec, Self, TypeVar
 
 import psutil
 
@@ -76,23 +77,50 @@ async def to_its_end(work: Awaitable[Result]) -> Result:
 
 
 async def _write(file: BinaryIO, chunks: AsyncIterable[bytes], limit_bytes: int | None) -> tuple[str, int]:
+    """A block is written and hashed while the next one comes."""
     digest = hashlib.sha256()
-    size_bytes = 0
+    size_bytes = held_bytes = 0
+    held: list[bytes] = []
 
     def write(block: bytes) -> None:
         file.write(block)
         digest.update(block)
 
-    held: list[bytes] = []
-    held_bytes = 0
-    async for chunk in chunks:
-        size_bytes += len(chunk)
-        if limit_bytes is not None and size_bytes > limit_bytes:
-            raise TooLarge("PACKAGE_TOO_LARGE", limit_bytes=limit_bytes)
-        held.append(chunk)
-        held_bytes += len(chunk)
-        if held_bytes >= _BLOCK_BYTES:
-            await in_thread(write, b"".join(held))
-            held, held_bytes = [], 0
-    await in_thread(write, b"".join(held))
+    async with _OneBehind() as behind:
+        async for chunk in chunks:
+            size_bytes += len(chunk)
+            if limit_bytes is not None and size_bytes > limit_bytes:
+                raise TooLarge("PACKAGE_TOO_LARGE", limit_bytes=limit_bytes)
+            held.append(chunk)
+            held_bytes += len(chunk)
+            if held_bytes >= _BLOCK_BYTES:
+                await behind.do(partial(write, b"".join(held)))
+                held, held_bytes = [], 0
+        await behind.do(partial(write, b"".join(held)))
     return digest.hexdigest(), size_bytes
+
+
+class _OneBehind:
+    """One call at a time in a thread, each begun when the one before has ended. None outlives the block."""
+
+    def __init__(self) -> None:
+        self._call: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            await self._end()
+        except OSError:
+            if kind is None:  # else what ended the block is told
+                raise
+
+    async def do(self, call: Callable[[], None]) -> None:
+        await self._end()
+        self._call = asyncio.ensure_future(asyncio.to_thread(call))
+
+    async def _end(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            await to_its_end(call)

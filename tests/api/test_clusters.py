@@ -53,6 +53,21 @@ class TestClusters:
         assert (warning["code"], warning["pointer"]) == ("IMAGE_NOT_USED", "/image")
         assert (await client.patch("/clusters/c1", json={"image": None})).json()["warnings"] == []
 
+    async def test_advanced_parameters_are_checked_and_kept(self, client: httpx.AsyncClient) -> None:
+        given = {"labels": "zone=a", "memory_usage_threshold": "0.9"}
+        assert (await make(client, "/clusters", MANAGED | {"advanced_parameters": given}))[
+            "advanced_parameters"
+        ] == given
+        answer = await client.patch("/clusters/c1", json={"advanced_parameters": {"num-gpus": "1"}})
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (422, "ADVANCED_PARAM_PROTECTED")
+        assert problem["params"]["form_item"] == "worker_groups[].gpu"
+        assert "worker_groups[].gpu" in problem["advice"]
+        for key, code in (("upscaling_speed", "NOT_ON_BACKEND"), ("log_level", "JOB_SCOPE"), ("nodes", "UNKNOWN")):
+            body = {"advanced_parameters": {key: "1" if code != "JOB_SCOPE" else "info"}}
+            answer = await client.patch("/clusters/c1", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (422, f"ADVANCED_PARAM_{code}")
+
     async def test_an_address_that_is_not_fetched_from(self, client: httpx.AsyncClient) -> None:
         answer = await client.post("/clusters", json=ATTACHED | {"address": "http://169.254.169.254"})
         assert (answer.status_code, answer.json()["code"]) == (422, "ADDRESS_NOT_ALLOWED")
@@ -99,6 +114,25 @@ class TestClusters:
         assert warnings["CLUSTER_NAMED_BY_JOBS"]["jobs"] == ["a", "b"]
         assert warnings["CLUSTER_NAMED_BY_GROUPS"]["cluster_groups"] == ["g"]
         assert (await client.get("/clusters/far")).status_code == 404
+
+    async def test_how_many_runs_wait_for_a_deleted_one_is_told(
+        self, client: httpx.AsyncClient, services: Services
+    ) -> None:
+        async with services.database.write() as session:
+            package = await store_package(session)
+        await make(client, "/clusters", ATTACHED)
+        await make(
+            client,
+            "/jobs",
+            {"name": "j", "run_mode": "cluster", "cluster": "far", "entrypoint": "true", "package": package},
+        )
+        for _ in range(3):
+            run = await make(client, "/jobs/j/runs", {})
+        await client.post(f"/runs/{run['id']}/stop")
+        warnings = (await client.delete("/clusters/far")).json()["warnings"]
+        assert [one["params"] for one in warnings if one["code"] == "CLUSTER_AWAITED_BY_RUNS"] == [
+            {"cluster": "far", "count": 2}
+        ]
 
     async def test_words_of_a_reason(self, client: httpx.AsyncClient) -> None:
         large = {**MANAGED, "head": {"cpu": 10_000, "memory_gib": 2}, "autostart": True}

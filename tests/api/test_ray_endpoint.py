@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 from ray.dashboard.modules.job.pydantic_models import JobDetails
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
+from cluster_groups.model.cluster import ClusterState
+from cluster_groups.tables import ClusterRow
 from rayjobs.model.job import RunMode
 from rayjobs.model.run import End, EndClass, EndCode, RunState
 from rayjobs.tables import JobRow
@@ -329,6 +331,27 @@ class TestDetails:
         assert [(one["submission_id"], one["status"]) for one in found] == [("s2", "PENDING"), ("s1", "SUCCEEDED")]
         for one in found:
             JobDetails(**one)
+
+    @pytest.mark.parametrize("address", ["clusters", "groups", "jobs"])
+    async def test_nothing_is_listed_of_what_nobody_has_made(self, world: RayWorld, address: str) -> None:
+        async with world.client(address=f"/ray/{address}/nope") as client:
+            answer = await client.get("/api/jobs/")
+        assert answer.status_code == 404
+        assert answer.text.startswith("NOT_FOUND: There is no ")
+
+    async def test_no_submissions_are_an_empty_list(self, world: RayWorld) -> None:
+        for address in ("/ray", "/ray/clusters/c1", "/ray/groups/g1"):
+            async with world.client(address=address) as client:
+                assert (await client.get("/api/jobs/")).json() == []
+
+    async def test_what_was_submitted_to_a_cluster_that_is_gone_is_listed(
+        self, world: RayWorld, ann: httpx.AsyncClient
+    ) -> None:
+        await submit(ann)
+        async with world.services.database.write() as session:
+            gone = {"version": ClusterRow.version + 1, "state": ClusterState.DELETED}
+            await session.execute(update(ClusterRow).values(gone))
+        assert [one["submission_id"] for one in (await ann.get("/api/jobs/")).json()] == ["s1"]
 
 
 class TestStopAndDelete:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from api.cli.reference import reference
-from tests.architecture import errors_page, settings_page, states
+from tests.architecture import errors_page, parameters_page, settings_page, states
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
+    "advanced-parameters.md": parameters_page.render,
     "cli.md": reference,
     "errors.md": errors_page.render,
     "settings.md": settings_page.render,

@@ -73,6 +73,21 @@ def test_every_end_has_words() -> None:
     assert set(EndCode) <= EN.keys()
 
 
+@pytest.mark.parametrize("words", [EN, ZH])
+def test_who_waits_finds_the_queue(words: Mapping[str, Mapping[str, str]]) -> None:
+    """The reader has just asked `muster run why`."""
+    in_clusters = {"muster cluster queue", "muster group queue"}
+    queues = {
+        "QUEUED_BEHIND": in_clusters | {"muster quota group queue"},
+        "HEAD_BUSY": in_clusters,
+        "GANG_PARTIAL": in_clusters,
+    }
+    for code, commands in queues.items():
+        advice = words[code]["advice"]
+        assert [one for one in commands if one not in advice] == []
+        assert "muster run why" not in advice
+
+
 def test_no_words_for_codes_nobody_makes() -> None:
     constants = {
         node.value

@@ -1,4 +1,4 @@
-"""A wire between a client and a server that can be cut or fall silent after so many bytes of an answer."""
+"""A wire between a client and a server that can be cut or fall silent after so many bytes of an answer or a request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +15,10 @@ class Wire:
     port: int = 0
     cuts: list[int] = field(default_factory=list)
     stalls: list[int] = field(default_factory=list)
+    ask_cuts: list[int] = field(default_factory=list)
+    """The same for what a client sends on one connection."""
+    ask_stalls: list[int] = field(default_factory=list)
+    asked_bytes: int = 0
     broken: int = 0
     on_break: Callable[[], None] = lambda: None
 
@@ -64,10 +68,24 @@ class _Connection:
     """Bytes of the present answer."""
 
     async def ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = 0
         while block := await reader.read(_BLOCK_BYTES):
             self.answered = 0
+            asked += len(block)
+            self.wire.asked_bytes += len(block)
+            limit = next(iter(self.wire.ask_cuts or self.wire.ask_stalls), None)
+            if limit is not None and asked > limit:
+                await self._break(writer)
             writer.write(block)
             await writer.drain()
+
+    async def _break(self, writer: asyncio.StreamWriter) -> None:
+        self.wire.broken += 1
+        if not self.wire.ask_cuts:
+            await asyncio.Event().wait()
+        self.wire.ask_cuts.pop(0)
+        writer.transport.abort()
+        raise ConnectionAbortedError
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while block := await reader.read(_BLOCK_BYTES):

@@ -96,7 +96,7 @@ class RunWorld:
         self.runs = runs_of_clusters.runs = RunService(self.clock, hints, self.jobs, self.fleet.reference)
         self.keeper = LogKeeper(database, self.blobs, self.gateway, hints, max_bytes=2**20)
         logs = AttemptLogs(database, self.keeper)
-        packages = Packages(own=None, ray_uploads=None, callback=outside.callback)  # type: ignore[arg-type]  # gangs need no package
+        packages = Packages(own=None, ray_uploads=None, volumes=None, callback=outside.callback)  # type: ignore[arg-type]  # gangs need no package
         attempts = AttemptReconciler(self.gateway, self.fleet, packages, logs, hints, BACKOFF)
         self.leases = Leases(database, self.clock, outside.callback)
         self.endpoints = endpoints

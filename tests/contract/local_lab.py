@@ -46,10 +46,12 @@ class Lab:
     def pid(self, cluster_id: str, node: str) -> int:
         return next(int(row["pid"]) for row in self.state(cluster_id)["nodes"] if row["name"] == node)
 
-    async def run_job(self, endpoint: Endpoint, submission_id: str, entrypoint: str) -> str:
-        """Run it to its end through Ray's own Jobs API; answers its log, as the node that ran it serves it."""
+    async def end_of_job(
+        self, endpoint: Endpoint, submission_id: str, entrypoint: str, **runtime_env: Any
+    ) -> dict[str, Any]:
+        """What Ray says of it when it is over, however it ended."""
         headers = {"Authorization": f"Bearer {endpoint.token}"}
-        job = {"submission_id": submission_id, "entrypoint": entrypoint}
+        job = {"submission_id": submission_id, "entrypoint": entrypoint, "runtime_env": runtime_env}
         posted = await self.http.post(f"{endpoint.address}/api/jobs/", json=job, headers=headers, timeout=30)
         assert posted.status_code == 200, posted.text
 
@@ -57,7 +59,12 @@ class Lab:
             info = (await self.http.get(f"{endpoint.address}/api/jobs/{submission_id}", headers=headers)).json()
             return info if info["status"] in {"SUCCEEDED", "FAILED", "STOPPED"} else None
 
-        info = await until(ended, 60)
+        return dict(await until(ended, 60))
+
+    async def run_job(self, endpoint: Endpoint, submission_id: str, entrypoint: str, **runtime_env: Any) -> str:
+        """Run it to its end through Ray's own Jobs API; answers its log, as the node that ran it serves it."""
+        info = await self.end_of_job(endpoint, submission_id, entrypoint, **runtime_env)
+        headers = {"Authorization": f"Bearer {endpoint.token}"}
         assert info["status"] == "SUCCEEDED", info
         url = f"{info['driver_agent_http_address']}/logs/job-driver-{submission_id}.log"
         return (await self.http.get(url, headers=headers)).text

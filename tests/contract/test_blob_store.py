@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import resource
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from runtime_envs.packages.base import Blob, BlobStore, one_chunk, read_all
 from runtime_envs.packages.local import LocalBlobStore
 from runtime_envs.packages.spool import spooled
 from tests.builders.object_stores import Place, bucket_store
+from tests.builders.small_disk import largest_file_bytes
 
 MIB = 1024 * 1024
 KEY = "packages/abc.zip"
@@ -184,17 +183,6 @@ class TestAllOrNothing:
 
         await asyncio.gather(*(come_and_go(str(n)) for n in range(4)))
         assert await find(store, "") == {}
-
-
-@contextmanager
-def largest_file_bytes(limit: int) -> Iterator[None]:
-    """The kernel refuses to write further, as on a full disk. Python ignores the signal that comes with it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class TestDiskFull:

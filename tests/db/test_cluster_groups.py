@@ -1,6 +1,6 @@
 """Cluster groups and the revisions of their policies, on both databases."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from typing import Any
 
@@ -134,6 +134,24 @@ class TestPolicy:
         error = await refusal(put(world, TWO, 1))
         assert (type(error), error.code) == (StaleRevision, "REVISION_CONFLICT")
         assert error.params["changed_by"] == "ops"
+
+
+class TestMembersWhoseClusterIsGone:
+    async def test_they_may_stay_and_come_back_and_no_others_may_come(self, world: ClusterWorld) -> None:
+        await create(world)
+        await put(world, replace(TWO, members=TWO.members[:1]), 1)
+        for name in ("c1", "c2"):
+            cluster = await world.do("delete", name)
+            await world.look(cluster.id)
+        members = (replace(TWO.members[0], cordoned=True),)
+        assert (await put(world, replace(TWO, members=members), 2)).members == members
+        assert (await edit(world, GroupChanges(members=TWO.members[:1]))).members == TWO.members[:1]
+        error = await refusal(put(world, TWO, 4))
+        assert (error.code, error.pointer) == ("REFERENCE_NOT_FOUND", "/members/1/cluster")
+        async with world.database.write() as session:
+            restored = await world.groups.restore(session, OPERATOR, "g1", 1, comment="", if_match=4)
+            drafted = await world.groups.drafted(session, await world.groups.get(session, "g1"), TWO, inside="/policy")
+        assert restored.members == drafted.members == TWO.members
 
 
 class TestEdit:

@@ -15,6 +15,7 @@ from kernel.errors import Conflict, Denied, InvalidInput, MusterError, NotFound,
 from kernel.paging import PageRequest
 from kernel.reasons import Reason
 from kernel.resources import Resources
+from runtime_envs.volumes.model import Mount
 from tests.builders.cluster_world import ADMIN, OPERATOR, SUBMITTER, ClusterWorld
 from tests.builders.clusters import a_config, an_attached_config
 
@@ -84,7 +85,7 @@ class TestCreate:
                 "RESOURCE_GROUP_NOT_IN_PACKAGE",
                 "/resource_group",
             ),
-            (a_config(volumes=({"volume": "data", "mount_path": "/d"},)), "REFERENCE_NOT_FOUND", "/volumes/0/volume"),
+            (a_config(volumes=(Mount(volume="data", mount_path="/d"),)), "REFERENCE_NOT_FOUND", "/volumes/0/volume"),
             (an_attached_config(credential="unknown"), "REFERENCE_NOT_FOUND", "/credential"),
             (a_config("Bad"), "INVALID_NAME", "/name"),
         ],

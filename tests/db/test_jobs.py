@@ -29,6 +29,7 @@ from rayjobs.model.job import JobSpec, Origin, Requirements, RunMode
 from rayjobs.model.run import RunState
 from rayjobs.tables import RunRow
 from runtime_envs.check_uri import UriPolicy
+from runtime_envs.volumes.model import Mount
 from tests.builders.job_world import ANN, BOB, OPS, TickingClock, World, make_world
 from tests.builders.targets import NOW, store_cluster, store_cluster_group, store_package
 
@@ -99,7 +100,7 @@ class TestReferences:
             ({"package": "pkg_nope"}, "/package"),
             ({"package": new_id("pkg")}, "/package"),
             ({"package": "\0"}, "/package"),
-            ({"mounts": ({"volume": "v", "mount_path": "/data"},)}, "/mounts/0/volume"),
+            ({"mounts": (Mount(volume="v", mount_path="/data"),)}, "/mounts/0/volume"),
         ],
     )
     async def test_what_an_on_demand_job_names(self, world: World, fields: dict[str, Any], pointer: str) -> None:
@@ -236,7 +237,8 @@ class TestEdit:
             ({"priority": 5}, ("FIELD_NOT_FOR_MODE", "/priority")),
             ({"entrypoint": ""}, ("ENTRYPOINT_REQUIRED", "/entrypoint")),
             ({"package": new_id("pkg")}, ("REFERENCE_NOT_FOUND", "/package")),
-            ({"mounts": ({"volume": "v"},)}, ("REFERENCE_NOT_FOUND", "/mounts/0/volume")),
+            ({"mounts": (Mount(volume="v", mount_path="/v"),)}, ("REFERENCE_NOT_FOUND", "/mounts/0/volume")),
+            ({"mounts": (Mount(volume="v", mount_path="/etc"),)}, ("MOUNT_PATH_RESERVED", "/mounts/0/mount_path")),
             ({"runtime_env": {"env_vars": {"PATH": "x"}}}, ("RESERVED_VARIABLE", "/runtime_env/env_vars/PATH")),
         ):
             with pytest.raises(InvalidInput) as caught:

@@ -26,6 +26,8 @@ class Request:
     path: str
     raw_path: str
     query: dict[str, str]
+    """Of what is given several times the last."""
+    pairs: list[tuple[str, str]]
     headers: dict[str, str]
     body: Any
     size_bytes: int
@@ -102,13 +104,14 @@ class StandIn:
     def _handle(self, handler: BaseHTTPRequestHandler) -> None:
         url = urlsplit(handler.path)
         path = url.path.removeprefix("/api/v1")
-        query = dict(parse_qsl(url.query))
+        pairs = parse_qsl(url.query)
         body, size_bytes = self._body(handler)
         request = Request(
             method=handler.command,
             path=unquote(path),
             raw_path=path,
-            query=query,
+            query=dict(pairs),
+            pairs=pairs,
             headers={name.lower(): value for name, value in handler.headers.items()},
             body=body,
             size_bytes=size_bytes,

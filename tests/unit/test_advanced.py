@@ -4,20 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayjobs.advanced import SubmissionOptions, check_advanced, submission_options
-from rayjobs.model.job import RunMode
+from rayjobs.advanced import SubmissionOptions, cluster_parameters, submission_options
+from runtime_envs.advanced.catalogue import CATALOGUE, Scope
+from runtime_envs.advanced.check import OF_CLUSTERS, check_parameters, read
+from runtime_envs.advanced.protected import Place
 
 SETUP = "runtime_env.config.setup_timeout_seconds"
 EAGER = "runtime_env.config.eager_install"
 
 
-def codes(parameters: dict[str, str], mode: RunMode = RunMode.ON_DEMAND) -> list[str]:
-    return [one.code for one in check_advanced(parameters, mode)]
+def codes(parameters: dict[str, str], place: Place = Place.ON_DEMAND) -> list[str]:
+    return [one.code for one in check_parameters(parameters, place)]
 
 
 class TestApplied:
-    @pytest.mark.parametrize("mode", RunMode)
-    def test_every_allowed_key_in_every_mode(self, mode: RunMode) -> None:
+    @pytest.mark.parametrize("place", [Place.ON_DEMAND, Place.SHARED])
+    def test_every_key_of_jobs_in_every_job(self, place: Place) -> None:
         parameters = {
             "entrypoint_num_cpus": "0.5",
             "entrypoint_num_gpus": "2",
@@ -29,7 +31,7 @@ class TestApplied:
             "dedup_logs": "false",
             "log_level": "ERROR",
         }
-        assert codes(parameters, mode) == []
+        assert codes(parameters, place) == []
         options = submission_options(parameters)
         assert options.fields == {
             "entrypoint_num_cpus": 0.5,
@@ -99,7 +101,7 @@ class TestValues:
         ],
     )
     def test_bounds(self, key: str, value: str, code: str) -> None:
-        (found,) = check_advanced({key: value}, RunMode.CLUSTER)
+        (found,) = check_parameters({key: value}, Place.SHARED)
         assert (found.code, found.pointer) == (code, f"/advanced_parameters/{key}")
         assert found.params["key"] == key
 
@@ -111,7 +113,7 @@ class TestValues:
         ("key", "pointer"), [("", "/"), ("a b", "/a b"), ("a/b", "/a~1b"), ("k" * 129, "/" + "k" * 129), ("é", "/é")]
     )
     def test_keys(self, key: str, pointer: str) -> None:
-        (found,) = check_advanced({key: "1"}, RunMode.ON_DEMAND)
+        (found,) = check_parameters({key: "1"}, Place.ON_DEMAND)
         assert (found.code, found.pointer) == ("ADVANCED_PARAM_KEY_INVALID", f"/advanced_parameters{pointer}")
 
     def test_at_most_fifty(self) -> None:
@@ -186,8 +188,8 @@ class TestProtected:
         ],
     )
     def test_the_right_form_item_is_named(self, key: str, on_demand: str, shared: str) -> None:
-        for mode, item in ((RunMode.ON_DEMAND, on_demand), (RunMode.CLUSTER, shared), (RunMode.CLUSTER_GROUP, shared)):
-            (found,) = check_advanced({key: "1"}, mode)
+        for place, item in ((Place.ON_DEMAND, on_demand), (Place.SHARED, shared)):
+            (found,) = check_parameters({key: "1"}, place)
             assert found.code == "ADVANCED_PARAM_PROTECTED"
             assert found.pointer == f"/advanced_parameters/{key}"
             assert found.params == {"key": key, "form_item": item}
@@ -200,25 +202,101 @@ class TestProtected:
         )
         assert codes({f"spec.{spelled}": "1"}) == ["ADVANCED_PARAM_PROTECTED"]
 
+    @pytest.mark.parametrize(
+        ("key", "item"),
+        [
+            ("num-cpus", "worker_groups[].cpu"),
+            ("image", "image"),
+            ("head", "job.entrypoint"),
+            ("RAY_AUTH_MODE", "job.runtime_env.env_vars"),
+            ("working_dir", "job.runtime_env"),
+            ("dashboard-host", "backend"),
+            ("volumes", "volumes"),
+            ("tolerations", "resource_group"),
+        ],
+    )
+    def test_the_form_of_a_cluster_has_items_of_its_own(self, key: str, item: str) -> None:
+        (found,) = check_parameters({key: "1"}, Place.CLUSTER)
+        assert (found.code, found.params) == ("ADVANCED_PARAM_PROTECTED", {"key": key, "form_item": item})
+
 
 class TestRefused:
     @pytest.mark.parametrize(
         "key",
-        ["object-store-memory", "labels", "resources", "idle_timeout_s", "memory_usage_threshold", "max-worker-port"],
+        ["object-store-memory", "object_store_memory", "labels", "idle_timeout_s", "memory_usage_threshold"],
     )
     def test_settings_of_clusters(self, key: str) -> None:
-        assert codes({key: "1"}, RunMode.CLUSTER) == ["ADVANCED_PARAM_CLUSTER_SCOPE"]
-        assert codes({key: "1"}, RunMode.CLUSTER_GROUP) == ["ADVANCED_PARAM_CLUSTER_SCOPE"]
-        assert codes({key: "1"}, RunMode.ON_DEMAND) == ["ADVANCED_PARAM_UNKNOWN"]
+        assert codes({key: "1"}, Place.SHARED) == ["ADVANCED_PARAM_CLUSTER_SCOPE"]
 
-    @pytest.mark.parametrize("key", ["num-cpu", "entrypoint_num_cpu", "foo", "ENTRYPOINT_NUM_CPUS"])
-    def test_the_unknown_are_told_what_there_is(self, key: str) -> None:
-        (found,) = check_advanced({key: "1"}, RunMode.CLUSTER)
+    @pytest.mark.parametrize("key", [SETUP, "eager_install", "entrypoint_num_cpus", "log_level"])
+    def test_settings_of_jobs(self, key: str) -> None:
+        assert codes({key: "1"}, Place.CLUSTER) == ["ADVANCED_PARAM_JOB_SCOPE"]
+
+    @pytest.mark.parametrize(
+        ("key", "place", "near"),
+        [
+            ("object_store_memory", Place.CLUSTER, "object-store-memory"),
+            ("memory-usage-threshold", Place.ON_DEMAND, "memory_usage_threshold"),
+            ("entrypoint_num_cpu", Place.SHARED, "entrypoint_num_cpus"),
+            ("ENTRYPOINT_NUM_CPUS", Place.SHARED, "entrypoint_num_cpus"),
+        ],
+    )
+    def test_the_unknown_are_told_what_they_might_mean(self, key: str, place: Place, near: str) -> None:
+        (found,) = check_parameters({key: "1"}, place)
         assert found.code == "ADVANCED_PARAM_UNKNOWN"
-        assert SETUP in found.params["allowed"]
+        assert found.params["near"][0] == near
+        assert near in found.params["allowed"]
 
-    @given(st.from_regex(r"[a-zA-Z0-9_.-]{1,128}", fullmatch=True), st.text(max_size=20), st.sampled_from(RunMode))
-    def test_a_key_is_applied_or_refused_never_ignored(self, key: str, value: str, mode: RunMode) -> None:
-        if not check_advanced({key: value}, mode):
-            options = submission_options({key: value})
-            assert options.fields or options.config or options.env_vars
+    def test_what_is_like_nothing_is_told_all(self) -> None:
+        (found,) = check_parameters({"foo": "1"}, Place.SHARED)
+        assert SETUP in found.params["allowed"]
+        assert found.params["near"]
+
+
+class TestValuesOfClusters:
+    @pytest.mark.parametrize(
+        ("key", "value", "code"),
+        [
+            ("object-store-memory", "78643199", "ADVANCED_PARAM_NOT_INTEGER"),
+            ("object-store-memory", "1e9", "ADVANCED_PARAM_NOT_INTEGER"),
+            ("object-spilling-directory", "data", "ADVANCED_PARAM_NOT_A_FOLDER"),
+            ("object-spilling-directory", "/data/../etc", "ADVANCED_PARAM_NOT_A_FOLDER"),
+            ("object-spilling-directory", "/data/", "ADVANCED_PARAM_NOT_A_FOLDER"),
+            ("object-spilling-directory", '{"type": "smart_open"}', "ADVANCED_PARAM_NOT_A_FOLDER"),
+            ("labels", "zone", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("labels", "", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("labels", "zone=a,zone=b", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("labels", "muster.io/group=head", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("labels", "ray.io/node-id=1", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("labels", "zone=a --head", "ADVANCED_PARAM_BAD_NODE_LABELS"),
+            ("resources", '{"CPU": 8}', "ADVANCED_PARAM_BAD_RESOURCES"),
+            ("resources", '{"node:10.0.0.1": 1}', "ADVANCED_PARAM_BAD_RESOURCES"),
+            ("min-worker-port", "10001", "ADVANCED_PARAM_NOT_INTEGER"),
+            ("max-worker-port", "20000", "ADVANCED_PARAM_NOT_INTEGER"),
+            ("include-log-monitor", "1", "ADVANCED_PARAM_NOT_A_CHOICE"),
+            ("idle_timeout_s", "29", "ADVANCED_PARAM_NOT_INTEGER"),
+            ("upscaling_mode", "Fast", "ADVANCED_PARAM_NOT_A_CHOICE"),
+            ("memory_usage_threshold", "0.49", "ADVANCED_PARAM_NOT_NUMBER"),
+            ("memory_usage_threshold", "1", "ADVANCED_PARAM_NOT_NUMBER"),
+            ("memory_usage_threshold", "nan", "ADVANCED_PARAM_NOT_NUMBER"),
+            ("health_check_failure_threshold", "1", "ADVANCED_PARAM_NOT_INTEGER"),
+        ],
+    )
+    def test_bounds(self, key: str, value: str, code: str) -> None:
+        (found,) = check_parameters({key: value}, Place.CLUSTER)
+        assert (found.code, found.pointer, found.params["key"]) == (code, f"/advanced_parameters/{key}", key)
+
+    def test_each_becomes_a_value_of_its_scope(self) -> None:
+        parameters = {"labels": "a=b,c=d", "upscaling_mode": "aggressive", "memory_usage_threshold": "0.9"}
+        assert codes(parameters, Place.CLUSTER) == []
+        assert read(parameters, Scope.NODE) == {"labels": {"a": "b", "c": "d"}}
+        assert read(parameters, Scope.AUTOSCALER) == {"upscaling_mode": "Aggressive"}
+        assert read(parameters, Scope.SYSTEM) == {"memory_usage_threshold": 0.9}
+
+    def test_a_run_with_a_cluster_of_its_own_parts_them(self) -> None:
+        parameters = {"labels": "a=b", "eager_install": "true", "entrypoint_num_cpus": "1"}
+        assert cluster_parameters(parameters) == {"labels": "a=b"}
+        assert submission_options(parameters).fields == {"entrypoint_num_cpus": 1.0}
+
+    def test_all_are_of_a_scope_that_somebody_takes(self) -> None:
+        assert {one.scope for one in CATALOGUE.values()} == {*OF_CLUSTERS, Scope.JOB}

@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernel.errors import InvalidInput
-from runtime_envs.archive import ArchiveLimits, inspect_archive
-from tests.unit.archive_bytes import Raw, build
+from runtime_envs.archive import inspect_archive
+from runtime_envs.archive_data import ArchiveLimits
+from tests.builders.archive_bytes import Raw, build
 
 MIB = 1024 * 1024
 PARTS = st.text(
@@ -91,7 +92,8 @@ def _raw_name(info: zipfile.ZipInfo) -> bytes:
 PEAK = """
 import resource, sys
 from kernel.errors import InvalidInput
-from runtime_envs.archive import ArchiveLimits, inspect_archive
+from runtime_envs.archive import inspect_archive
+from runtime_envs.archive_data import ArchiveLimits
 
 before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with open(sys.argv[1], "rb") as file:

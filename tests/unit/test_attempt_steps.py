@@ -132,10 +132,10 @@ class TestPosting:
         assert change.end is not None
         assert (change.end.code, change.run_state) == (EndCode.SUBMIT_REFUSED, RunState.FAILED)
 
-    def test_a_missing_package(self) -> None:
-        change = step(an_attempt(AttemptState.POSTING), Seen(problem=Problem.PACKAGE_MISSING, text="pkg_1"))
-        assert change.end is not None
-        assert change.end.params == {"package": "pkg_1"}
+    def test_what_cannot_be_put_to_the_cluster_ends_as_is_told(self) -> None:
+        end = End(end_class=EndClass.PLATFORM, code=EndCode.PACKAGE_MISSING, params={"package": "pkg_1"})
+        change = step(an_attempt(AttemptState.POSTING), Seen(problem=Problem.IMPOSSIBLE, end=end))
+        assert (change.end, change.state) == (end, AttemptState.RELEASING)
 
     def test_a_stop_asks_before_it_believes_that_nothing_was_sent(self) -> None:
         view = an_attempt(AttemptState.POSTING, stop_code=EndCode.BY_USER, run_state=RunState.STOPPING)

@@ -1,7 +1,6 @@
 """Commands against the shapes of the API: what is sent, what is told, and with which code they end."""
 
 import hashlib
-import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +219,13 @@ class TestCreate:
             "policy": {"preset": "failover"},
         }
 
+    def test_a_credential_gets_other_secrets(self, server: StandIn, cli: Cli) -> None:
+        server.on("GET", "/credentials/store", {"name": "store", "type": "registry"})
+        server.on("PATCH", "/credentials/store", {"name": "store", "type": "registry"})
+        assert cli("credential", "edit", "store", stdin="host\nme\ns3cret\n").exit_code == 0
+        data = {"server": "host", "username": "me", "password": "s3cret"}
+        assert server.requests[-1].body == {"data": data}
+
     def test_secrets_of_a_credential_are_read_one_a_line(self, server: StandIn, cli: Cli) -> None:
         server.on("POST", "/credentials", lambda request: Reply(status=201, body={"name": request.body["name"]}))
         assert cli("credential", "create", "store", "--type", "cos", stdin="id-1\nkey-2\n").exit_code == 0
@@ -320,6 +326,16 @@ class TestWho:
             cli("whoami", MUSTER_TOKEN=None, **env)
             assert _bearer(server.requests[-1]) == f"local-{folder.name}"
 
+    @pytest.mark.parametrize("name", ["MUSTER_TOKEN", "MUSTER_ADDRESS"])
+    def test_what_is_there_but_empty_is_not_taken_for_unset(self, server: StandIn, cli: Cli, name: str) -> None:
+        folder = cli.home / "state" / "muster"
+        folder.mkdir(parents=True)
+        (folder / "admin-token").write_text("local")
+        option = f"--{name.removeprefix('MUSTER_').lower()}"
+        for refused in (cli("whoami", **{name: ""}), cli("whoami", option, "")):
+            assert (refused.exit_code, server.requests) == (2, [])
+            assert f"error: USAGE: Invalid value for {option} or {name}: " in refused.stderr
+
     def test_without_any_token_it_says_how_to_get_one(self, cli: Cli) -> None:
         result = cli("whoami", MUSTER_TOKEN=None)
         assert result.exit_code == 4
@@ -365,6 +381,14 @@ class TestPackage:
         first, second = server.requests
         assert self.CONTENT in first.body
         assert self.CONTENT in second.body
+
+    def test_unfinished_uploads_are_listed_and_given_up(self, server: StandIn, cli: Cli) -> None:
+        upload = {"id": "upl_1", "file_name": "a.zip", "size_bytes": 9, "offset_bytes": 4}
+        server.on("GET", "/uploads", {"items": [upload], "next_cursor": None})
+        server.on("DELETE", "/uploads/upl_1", Reply(status=204))
+        assert cli("package", "unfinished", "-o", "name").stdout == "upl_1\n"
+        assert cli("package", "discard", "upl_1").exit_code == 0
+        assert server.requests[-1].headers["tus-resumable"] == "1.0.0"
 
     def test_from_object_storage(self, server: StandIn, cli: Cli) -> None:
         server.on("POST", "/packages", Reply(status=201, body={"id": "pkg_1"}))
@@ -423,33 +447,6 @@ class TestVerbs:
             "limit": "5",
             "sort": "-created_at",
         }
-
-    def test_why_says_whose_move_it_is(self, server: StandIn, cli: Cli) -> None:
-        condition: Json = {
-            "code": "QUOTA_INSUFFICIENT",
-            "detail": "4 of 4 CPUs used",
-            "advice": "wait or ask",
-            "owner": "quota",
-        }
-        condition |= {"position": 2, "ahead": ["run_0"], "since": "2026-01-01T00:00:00Z"}
-        run = {"id": "run_1", "state": "WAITING", "condition": condition, "end": None}
-        candidates = [{"cluster": "c1", "eligible": False, "reason": "CORDONED"}]
-        decision = {"outcome": "waiting", "because": "no room", "candidates": candidates}
-        server.on("GET", "/runs/run_1", run)
-        server.on("GET", "/runs/run_1/decisions", {"items": [decision], "next_cursor": None})
-        out = cli("run", "why", "run_1").stdout
-        for told in (
-            "QUOTA_INSUFFICIENT: 4 of 4",
-            "whoever owns the quota",
-            "position 2\n",
-            "right before it: run_0\n",
-            "wait or ask",
-            "CORDONED",
-        ):
-            assert told in out
-        body = json.loads(cli("run", "why", "run_1", "-o", "json").stdout)
-        assert body["condition"] == condition
-        assert body["decisions"] == [decision]
 
 
 def test_the_reference_page_is_up_to_date() -> None:

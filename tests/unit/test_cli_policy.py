@@ -245,6 +245,13 @@ class TestEdit:
         assert result.exit_code == 2
         assert "timezone: Mars" in _kept(result.stderr)
 
+    def test_a_part_that_the_text_leaves_out_stays(self, cli: Cli, stored: Stored, tmp_path: Path) -> None:
+        editor = an_editor(tmp_path, "'timezone: Asia/Tokyo'")
+        result = cli(*EDIT, "--comment", "why", "--yes", VISUAL=editor, EDITOR=editor)
+        assert result.exit_code == 0, result.stderr
+        assert (stored.body["timezone"], stored.body["comment"]) == ("Asia/Tokyo", "why")
+        assert stored.body["members"] == PRESENT["members"]
+
     def test_with_a_comment_the_same_takes_back_a_tier(self, cli: Cli, stored: Stored, tmp_path: Path) -> None:
         editor = an_editor(tmp_path, "text")
         assert "nothing to change" in cli(*EDIT, "--comment", "back", VISUAL=editor, EDITOR=editor).stderr

@@ -62,6 +62,12 @@ class TestServe:
 class TestUpload:
     def test_the_file_is_never_in_memory(self, server: StandIn, cli: Cli, tmp_path: Path) -> None:
         server.on("POST", "/packages", {"id": "pkg_1", "warnings": []})
+        server.on("POST", "/uploads", {"id": "upl_1", "package": None, "offset_bytes": 0, "size_bytes": 256 * MIB})
+        server.on("PATCH", "/uploads/upl_1", Reply(status=204))
+        server.on("GET", "/uploads/upl_1", {"id": "upl_1", "package": "pkg_1", "offset_bytes": 256 * MIB})
+        for nothing in ("/packages", "/uploads"):
+            server.on("GET", nothing, {"items": [], "next_cursor": None})
+        server.on("GET", "/packages/pkg_1", {"id": "pkg_1", "warnings": []})
         code = "import atexit, resource, sys\n"
         code += "atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr))\n"
         peaks_kib = []
@@ -76,7 +82,7 @@ class TestUpload:
                 text=True,
                 check=True,
             )
-            assert server.requests[-1].size_bytes > size
+            assert max(request.size_bytes for request in server.requests) >= size
             peaks_kib.append(int(done.stderr))
         assert peaks_kib[1] - peaks_kib[0] < 16 * 1024
 
@@ -92,7 +98,7 @@ class TestUpload:
         told = os.read(main_end, 2**16).decode()
         os.close(main_end)
         assert "uploading a.zip" in told
-        assert "1.0 MiB / 1.0 MiB  100 %" in told
+        assert "100%" in told
         assert cli("package", "upload", str(tmp_path / "a.zip")).stderr == ""
 
 

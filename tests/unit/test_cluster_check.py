@@ -129,6 +129,7 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("config", "problem"),
         [
+            (a_config(name="od-1"), ("NAME_RESERVED", "/name")),
             (a_config(address="http://h"), ("FIELD_NOT_FOR_KIND", "/address")),
             (a_config(credential="tok"), ("FIELD_NOT_FOR_KIND", "/credential")),
             (a_config(allow_open=True), ("FIELD_NOT_FOR_KIND", "/allow_open")),
@@ -140,7 +141,7 @@ class TestKinds:
             (a_config(idle_stop_s=0), ("VALUE_OUT_OF_RANGE", "/idle_stop_s")),
             (a_config(max_runs=0), ("VALUE_OUT_OF_RANGE", "/max_runs")),
             (a_config(image="bad image"), ("IMAGE_INVALID", "/image")),
-            (a_config(advanced_parameters={"head": "x"}), ("ADVANCED_PARAM_UNKNOWN", "/advanced_parameters/head")),
+            (a_config(advanced_parameters={"head": "x"}), ("ADVANCED_PARAM_PROTECTED", "/advanced_parameters/head")),
         ],
     )
     def test_each_rule_has_its_code_and_place(self, config: ClusterConfig, problem: tuple[str, str]) -> None:

@@ -44,7 +44,7 @@ def test_a_fault_of_the_clusters(do: Do, seen: Seen, why: str) -> None:
     ("do", "seen"),
     [
         (Do.POST, Seen(done=True)),
-        (Do.POST, Seen(problem=Problem.PACKAGE_MISSING)),
+        (Do.POST, Seen(problem=Problem.IMPOSSIBLE)),
         (Do.POST, refused(400)),
         (Do.POST, refused(403)),
         (Do.POST, refused(500, TRACEBACK.format("ValueError"))),

@@ -316,3 +316,15 @@ def test_every_problem_points_at_the_field_it_is_about(name: str, entrypoint: st
     for one in check_job(replace(CLUSTER, **fields), UriPolicy()):
         assert one.pointer is not None
         assert one.pointer.split("/")[1] in fields
+
+
+class TestImageOfTheRuntimeEnv:
+    """What it has in it is all that its container sees."""
+
+    POLICY = UriPolicy(images=("plain:1",))
+
+    def test_it_takes_the_place_of_the_package(self) -> None:
+        alone = replace(CLUSTER, package=None, runtime_env={"image_uri": "plain:1"})
+        assert check_job(alone, self.POLICY) == []
+        (found,) = check_job(replace(alone, package="pkg_1"), self.POLICY)
+        assert (found.code, found.pointer) == ("RUNTIME_ENV_CONFLICT", "/package")

@@ -5,6 +5,7 @@ import json
 from cluster_groups.model.cluster import NodeSpec, WorkerGroup
 from rayjobs.job_json import spec_from_json, spec_to_json
 from rayjobs.model.job import JobSpec, Requirements, Retry, RunMode
+from runtime_envs.volumes.model import Mount
 
 FULL = JobSpec(
     name="训练",
@@ -22,7 +23,7 @@ FULL = JobSpec(
     start_timeout_s=60,
     stop_grace_s=0,
     requirements=Requirements(cpu=0.5, gpu_types=("H100", "A100"), labels={"a": "b"}, ray_version="2.60.0"),
-    mounts=({"volume": "v", "mount_path": "/data"},),
+    mounts=(Mount(volume="v", mount_path="/data"), Mount(volume="v", mount_path="/b", sub_path="b", read_only=True)),
     runtime_env={"pip": ["a"], "env_vars": {"A": "1"}},
     advanced_parameters={"log_level": "info"},
     max_wait_s=5,

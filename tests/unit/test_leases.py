@@ -101,7 +101,7 @@ class TestSubmission:
         spec = JobSpec(name="j", run_mode=RunMode.CLUSTER_GROUP, task_groups=(TaskGroup(count=1, entrypoint="true"),))
         view = an_attempt(AttemptState.POSTING, lease_ttl_s=ttl_s)
         snapshot = AttemptSnapshot(view=view, spec=spec, owner="ann")
-        packages = Packages(own=None, ray_uploads=None, callback=CALLBACK)  # type: ignore[arg-type]  # none is asked for
+        packages = Packages(own=None, ray_uploads=None, volumes=None, callback=CALLBACK)  # type: ignore[arg-type]  # none is asked for
         submission, _ = await prepare(snapshot, packages)
         packed = submission.entrypoint.rpartition(" ")[2]
         assert unpack(packed).lease == (CALLBACK.terms(view.id) if ttl_s else None)

@@ -1,7 +1,9 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from ray._common.utils import import_attr
 
 from cluster_groups.backends.local_command import (
     LocalSettings,
@@ -10,10 +12,11 @@ from cluster_groups.backends.local_command import (
     plan_nodes,
     worker_command,
 )
-from cluster_groups.backends.local_state import LocalCluster
+from cluster_groups.backends.local_state import LocalCluster, LocalNode
 from cluster_groups.model.cluster import ClusterSpec, NodeSpec, WorkerGroup
 
 SETTINGS = LocalSettings(environment={}, python="/venv/bin/python")
+NODE = LocalNode(name="head", group="head", ip="127.0.0.2", folder="/tmp/m/0")
 
 
 def spec(*groups: WorkerGroup, **head: Any) -> ClusterSpec:
@@ -51,6 +54,7 @@ class TestPlan:
         closed = WorkerGroup(name="closed", min_instances=0, max_instances=0)
         growing = WorkerGroup(name="growing", min_instances=0, max_instances=3)
         assert [node.name for node in plan_nodes(spec(closed, growing))] == ["head", "growing-0"]
+        assert spec(closed, growing).minimum == NodeSpec().resources + growing.resources  # all that starts is charged
         assert [node.name for node in plan_nodes(spec(closed))] == ["head"]
         assert [node.name for node in plan_nodes(spec(growing, WorkerGroup(name="a")))] == ["head", "a-0"]
 
@@ -86,15 +90,53 @@ class TestCommands:
 class TestEnvironment:
     def test_only_what_is_named_passes(self) -> None:
         own = {"PATH": "/usr/bin", "HOME": "/home/u", "PIP_CERT": "c", "AWS_SECRET_ACCESS_KEY": "s", "RAY_ADDRESS": "x"}
-        given = node_environment(LocalSettings(environment=own, python="/venv/bin/python"), "/tmp/m/token")
+        given = node_environment(LocalSettings(environment=own, python="/venv/bin/python"), "/tmp/m/token", NODE)
         assert {"HOME", "PIP_CERT"} <= set(given)
         assert not {"AWS_SECRET_ACCESS_KEY", "RAY_ADDRESS"} & set(given)
         assert given["PATH"] == "/venv/bin:/usr/bin"
 
     def test_the_token_is_a_file_and_its_use_is_not_left_to_chance(self) -> None:
-        given = node_environment(SETTINGS, "/tmp/m/token")
+        given = node_environment(SETTINGS, "/tmp/m/token", NODE)
         assert (given["RAY_AUTH_MODE"], given["RAY_AUTH_TOKEN_PATH"]) == ("token", "/tmp/m/token")
+
+    def test_nodes_have_the_plugins_and_a_folder_for_them(self) -> None:
+        given = node_environment(SETTINGS, "/tmp/m/token", NODE)
+        plugins = [import_attr(one["class"]) for one in json.loads(given["RAY_RUNTIME_ENV_PLUGINS"])]
+        assert [plugin.name for plugin in plugins] == ["muster_mounts", "muster_package"]
+        assert given["RAY_RUNTIME_ENV_MUSTER_MOUNTS_CACHE_SIZE_GB"] == "0"
+        assert given["MUSTER_NODE_ROOT"] == "/tmp/m/0.own"
 
     @pytest.mark.parametrize("text", [repr(SETTINGS), repr(LocalSettings(environment={"KEY": "secret"}))])
     def test_settings_do_not_print_the_environment(self, text: str) -> None:
         assert "environment" not in text
+
+
+class TestAdvancedParameters:
+    def given(self, **parameters: str) -> ClusterSpec:
+        group = WorkerGroup(name="g", labels={"rack": "r1"})
+        return replace(
+            spec(group), advanced_parameters={name.replace("__", "-"): one for name, one in parameters.items()}
+        )
+
+    def test_those_of_nodes_are_options_of_all(self) -> None:
+        wanted = self.given(object__store__memory="90000000", labels="tier=gold", include__log__monitor="false")
+        for told in (head(wanted), worker(wanted)):
+            assert (told["object-store-memory"], told["include-log-monitor"]) == ("90000000", "False")
+            assert "tier=gold" in told["labels"]
+            assert "system-config" not in told
+
+    def test_custom_resources_are_of_workers(self) -> None:
+        wanted = self.given(resources='{"licence": 2}')
+        assert json.loads(worker(wanted)["resources"]) == {"licence": 2}
+        assert json.loads(head(wanted)["resources"]) == {}
+
+    def test_the_head_is_told_rays_own_configuration(self) -> None:
+        wanted = self.given(memory_usage_threshold="0.9", max_io_workers="2")
+        assert json.loads(head(wanted)["system-config"]) == {"memory_usage_threshold": 0.9, "max_io_workers": 2}
+        assert "system-config" not in worker(wanted)
+
+    @pytest.mark.parametrize(("told", "is_private"), [({}, True), ({"disable__usage__stats": "false"}, False)])
+    def test_usage_is_told_to_nobody_unless_asked_for(self, told: dict[str, str], is_private: bool) -> None:
+        wanted = self.given(**told)
+        command = worker_command(wanted, plan_nodes(wanted)[1], "127.0.0.2:6379", SETTINGS)
+        assert ("--disable-usage-stats" in command) == is_private

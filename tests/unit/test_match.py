@@ -5,16 +5,23 @@ from dataclasses import replace
 import pytest
 
 from cluster_groups.decide.match import accelerator_of, match_cluster
+from cluster_groups.model.cluster import ClusterKind
 from cluster_groups.model.demand import Demand
 from kernel.resources import ANY_GPU, Resources
+from runtime_envs.volumes.available import WantedMount
+from runtime_envs.volumes.model import Mount, VolumeType
 from tests.builders.clusters import a_node, a_view
+
+LOW = WantedMount(mount=Mount(volume="data", mount_path="/mnt/muster/data"), type=VolumeType.NFS)
+HIGH = WantedMount(mount=Mount(volume="data", mount_path="/data"), type=VolumeType.NFS)
+CLAIM = WantedMount(mount=Mount(volume="claim", mount_path="/mnt/muster/claim"), type=VolumeType.PVC)
 
 
 class TestMatch:
     GPU = a_view(
         "a",
         nodes=(a_node(gpu={"H100": 4}), a_node(gpu={"A100": 2}), a_node(alive=False, gpu={"L4": 9})),
-        volumes=frozenset({"data"}),
+        mounts=(Mount(volume="data", mount_path="/data"),),
     )
 
     @pytest.mark.parametrize(
@@ -36,10 +43,10 @@ class TestMatch:
             (Demand(ray_version="2.6"), "REQUIREMENT_MISMATCH"),
             (Demand(python_version="3.11.7"), None),
             (Demand(python_version="3.12"), "REQUIREMENT_MISMATCH"),
-            (Demand(volumes=("data",)), None),
-            (Demand(volumes=("data", "more")), "MOUNT_UNAVAILABLE"),
-            (Demand(volumes=("more",), labels={"zone": "a"}), "REQUIREMENT_MISMATCH"),
-            (Demand(volumes=("more",), resources=Resources(cpu=99)), "MOUNT_UNAVAILABLE"),
+            (Demand(mounts=(LOW,)), None),
+            (Demand(mounts=(LOW, HIGH)), "MOUNT_UNAVAILABLE"),
+            (Demand(mounts=(HIGH,), labels={"zone": "a"}), "REQUIREMENT_MISMATCH"),
+            (Demand(mounts=(HIGH,), resources=Resources(cpu=99)), "MOUNT_UNAVAILABLE"),
         ],
     )
     def test_what_the_cluster_has(self, demand: Demand, code: str | None) -> None:
@@ -60,6 +67,17 @@ class TestMatch:
         left = replace(self.GPU, nodes=(a_node(gpu={"A100": 2}),), maximum=configured)
         reason = match_cluster(left, demand)
         assert (reason.code if reason else None) == code
+
+    def test_mounts_by_the_rule_of_the_kind_of_cluster(self) -> None:
+        """The same as when a job is saved: see `test_volumes_available`."""
+        attached = replace(self.GPU, kind=ClusterKind.ATTACHED)
+        reason = match_cluster(attached, Demand(mounts=(LOW, HIGH, CLAIM)))
+        assert reason is not None
+        assert (reason.code, reason.params["volumes"]) == ("MOUNT_UNAVAILABLE", ["claim", "data"])
+        assert match_cluster(attached, Demand(mounts=(HIGH,))) is None
+        only_reading = replace(HIGH, mount=replace(HIGH.mount, read_only=True))
+        assert match_cluster(attached, Demand(mounts=(only_reading,))) is not None
+        assert match_cluster(self.GPU, Demand(mounts=(CLAIM,))) is not None
 
     def test_an_unknown_version_is_none(self) -> None:
         unknown = replace(self.GPU, ray_version=None)

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import zipfile
@@ -116,3 +117,23 @@ class TestRuntimeEnv:
             "pip": ["six"],
         }
         assert user == {"py_modules": ["gcs://theirs.zip"], "env_vars": {"A": "1"}, "pip": ["six"]}
+
+
+class TestInAnImage:
+    """Ray puts nothing into a container beside the image: the runner comes with the command."""
+
+    def test_the_runner_comes_with_its_command(self, tmp_path: Path) -> None:
+        package = runner_package()
+        command = entrypoint(a_spec("echo here; exit 7"), package, in_image=True)
+        environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "RAY_ADDRESS": "127.0.0.1:1"}
+        done = subprocess.run(["/bin/sh", "-c", command], env=environment, capture_output=True, timeout=30, check=False)
+        assert done.returncode == 7, done.stderr
+        assert "here" in done.stdout.decode()
+
+    def test_the_largest_plain_job_fits_into_one_argument(self) -> None:
+        command = entrypoint(a_spec(incompressible(8192)), runner_package(), in_image=True)
+        assert len(command) < 128 * 1024
+
+    def test_nothing_stands_beside_the_image_but_what_ray_takes(self) -> None:
+        env = attempt_runtime_env({"image_uri": "r/i:1", "env_vars": {"A": "1"}}, a_spec(), runner_package())
+        assert set(env) == {"image_uri", "env_vars"}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cluster_groups.backends.local_command import LocalSettings, node_environment
+from cluster_groups.backends.local_state import LocalNode
 from rayjobs.dispatch import RunnerSpec
 from rayjobs.runner.environment import (
     actors_job_config,
@@ -163,6 +165,11 @@ class TestProcessEnvironment:
             "RAY_AUTH_MODE": "token",
         }
         assert process_environment(inherited, HOME) == {"RAY_AUTH_MODE": "token"}
+
+    def test_drops_what_would_have_a_ray_of_the_users_own_look_for_our_plugins(self) -> None:
+        node = LocalNode(name="head", group="head", ip="127.0.0.2", folder="/tmp/m/0")
+        given = node_environment(LocalSettings(environment={}), "/tmp/m/token", node)
+        assert not [name for name in process_environment(given, HOME) if "PLUGIN" in name or "MUSTER" in name]
 
 
 class TestRayVariablesOfATask:

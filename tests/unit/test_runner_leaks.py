@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rayjobs.dispatch import EXIT_GUARD_LOST, EXIT_MAX_RUNTIME
+from rayjobs.runner.spec import EXIT_TASK_LOST
 from tests.builders.leaky import Leak, a_leak
 from tests.builders.runner_process import RunnerProcess
 from tests.builders.waiting import wait_until
@@ -67,10 +68,10 @@ class TestNothingSurvives:
         assert leaky(max_runtime_s=2).wait() == EXIT_MAX_RUNTIME
         assert leak.survivors() == {}
 
-    def test_a_signal_to_the_guard_is_a_stop(self, leaky: Leaky, leak: Leak) -> None:
+    def test_a_signal_to_the_guard_is_the_end_of_its_node(self, leaky: Leaky, leak: Leak) -> None:
         runner = leaky()
         os.kill(runner.guard(), signal.SIGTERM)
-        assert runner.wait() == 143
+        assert runner.wait() == EXIT_TASK_LOST
         assert leak.survivors() == {}
 
 

@@ -14,6 +14,7 @@ import pytest
 from rayjobs.runner.clock import now_s
 from rayjobs.runner.guard import Ended, Guard
 from rayjobs.runner.spawn import Launch, spawn_guard
+from rayjobs.runner.spec import EXIT_TASK_LOST
 from tests.builders.leaky import Leak
 from tests.builders.runner_process import unpacked_runner
 from tests.builders.waiting import wait_until
@@ -107,6 +108,22 @@ def test_is_ended_by_the_node_where_bash_was_signalled_too(tmp_path: Path) -> No
     wait_until(lambda: psutil.Process(bash).status() == psutil.STATUS_ZOMBIE)
     os.kill(guard, signal.SIGCONT)
     assert spawned.guard.wait() == Ended(143, signal.SIGTERM, "NODE_ENDED")
+
+
+def test_is_ended_by_the_node_although_its_parent_was_told_first(tmp_path: Path) -> None:
+    """A node's guard signals everybody, and the parent passes it on as a stop."""
+    deaf, seen = tmp_path / "deaf", tmp_path / "seen"
+    command = f"trap '' TERM; touch {deaf}; until [ -e {seen} ]; do sleep 0.1; done"
+    spawned = Spawned(tmp_path, command, stop_grace_s=60)
+    wait_until(deaf.exists)
+    guard = psutil.Process(json.loads(spawned.events_file.read_text())["pid"]).ppid()
+    spawned.guard.stop()
+    wait_until(lambda: "stopping" in spawned.events())
+    os.kill(guard, signal.SIGTERM)
+    seen.touch()
+    ended = spawned.guard.wait()
+    assert ended is not None
+    assert (ended.reason, ended.exit_code) == ("NODE_ENDED", EXIT_TASK_LOST)
 
 
 def test_lets_bash_inherit_neither_files_nor_blocked_signals(tmp_path: Path) -> None:

@@ -332,3 +332,31 @@ def test_whatever_comes_is_answered(env: dict[str, Any], ray: bool) -> None:
     if check_runtime_env(env, OPEN, from_ray_client=ray):
         return
     RuntimeEnv(**env)
+
+
+class TestImages:
+    """A33: off by default, and beside an image Ray takes variables and `config` only."""
+
+    POLICY = UriPolicy(images=("registry.example.org/team/*", "plain:1"))
+
+    @pytest.mark.parametrize(
+        "image", ["registry.example.org/team/a:1", "registry.example.org/team/b/c@sha256:0f", "plain:1"]
+    )
+    def test_those_an_operator_allows(self, image: str) -> None:
+        env = {"image_uri": image, "env_vars": {"A": "1"}, "config": {"setup_timeout_seconds": 900}}
+        assert check_runtime_env(env, self.POLICY) == []
+
+    @pytest.mark.parametrize(
+        "image", ["plain:2", "registry.example.org/other/a", "registry.example.org/team/a b", "", "-v/:/h"]
+    )
+    def test_no_others(self, image: str) -> None:
+        (found,) = check_runtime_env({"image_uri": image}, self.POLICY)
+        assert (found.code, found.params["allowed"]) == ("IMAGE_URI_NOT_ALLOWED", list(self.POLICY.images))
+
+    @pytest.mark.parametrize(
+        "beside", [{"pip": ["a"]}, {"py_modules": ["https://example.org/a.zip"]}, {"excludes": ["a"]}]
+    )
+    def test_nothing_of_the_kind_beside_it(self, beside: dict[str, object]) -> None:
+        (found,) = check_runtime_env({"image_uri": "plain:1", **beside}, self.POLICY)
+        assert found.code == "RUNTIME_ENV_CONFLICT"
+        assert found.params["keys"] == ["image_uri", *beside]

@@ -1,11 +1,24 @@
 """What advanced parameters may never set (R62), and which form item does (R73)."""
 
-from rayjobs.model.job import RunMode
+from collections.abc import Mapping
+from enum import StrEnum
 
 _ENV = "runtime_env.env_vars"
 _TARGET = "run_mode"
+_JOB = "job."
 
-_ITEMS: dict[str, tuple[str, str]] = {
+
+class Place(StrEnum):
+    """The form it stands in."""
+
+    CLUSTER = "cluster"
+    ON_DEMAND = "on_demand"
+    """A job with a cluster of its own."""
+    SHARED = "shared"
+    """A job on a cluster that is there already."""
+
+
+_ITEMS: Mapping[str, tuple[str, str]] = {
     # resources
     "num_cpus cpu": ("worker_groups[].cpu", "requirements.cpu"),
     "num_gpus gpu gpus": ("worker_groups[].gpu", "requirements.gpu"),
@@ -32,40 +45,44 @@ _ITEMS: dict[str, tuple[str, str]] = {
     "head_group_spec": ("head", _TARGET),
     "worker_group_specs": ("worker_groups", _TARGET),
 }
-"""Protected names to the form item for a cluster of one's own and for one that is there already."""
+"""Protected names to the form item of a job with a cluster of its own, and of one on a cluster that is there."""
 
-_PREFIXES: dict[str, str] = {
+_OF_CLUSTERS: Mapping[str, str] = {
+    "entrypoint": f"{_JOB}entrypoint",
+    "runtime_env": f"{_JOB}runtime_env",
+    _ENV: f"{_JOB}{_ENV}",
+    _TARGET: "backend",
+    "mounts": "volumes",
+}
+"""What the form of a cluster has in the place of an item of an on-demand job; the others are the same there."""
+
+_PREFIXES: Mapping[str, str] = {
     **dict.fromkeys(("env", "ray_", "pai_", "muster_", "fc_", "ld_"), _ENV),
     **dict.fromkeys(("redis_", "dashboard_", "tls_", "use_tls"), _TARGET),
 }
 
-_CLUSTER_SCOPE = """
-    object_store_memory object_spilling_directory labels resources min_worker_port max_worker_port
-    include_log_monitor disable_usage_stats idle_timeout_s upscaling_mode upscaling_speed
-    memory_usage_threshold memory_monitor_refresh_ms task_events_max_num_task_in_gcs health_check_period_ms
-    health_check_timeout_ms health_check_failure_threshold max_io_workers object_spilling_threshold
-"""
 
-
-def protecting_item(key: str, run_mode: RunMode) -> str | None:
+def protecting_item(key: str, place: Place) -> str | None:
     """The form item to use instead, for a key any dotted part of which is protected; the last such part tells."""
     for part in reversed(key.split(".")):
-        if items := _BY_NAME.get(_squeezed(part)):
-            return items[run_mode is not RunMode.ON_DEMAND]
+        if items := _BY_NAME.get(squeezed(part)):
+            return _in_place(items, place)
         plain = part.lower().lstrip("-_").replace("-", "_")
         if item := next((item for prefix, item in _PREFIXES.items() if plain.startswith(prefix)), None):
-            return item
+            return _in_place((item, item), place)
     return None
 
 
-def is_cluster_scope(key: str) -> bool:
-    return _squeezed(key.rpartition(".")[2]) in _CLUSTER_KEYS
-
-
-def _squeezed(name: str) -> str:
+def squeezed(name: str) -> str:
     """The same for `num-cpus`, `NUM_CPUS`, `numCpus` and `--num-cpus`."""
     return name.lower().replace("-", "").replace("_", "")
 
 
-_BY_NAME = {_squeezed(name): items for names, items in _ITEMS.items() for name in names.split()}
-_CLUSTER_KEYS = frozenset(map(_squeezed, _CLUSTER_SCOPE.split()))
+def _in_place(items: tuple[str, str], place: Place) -> str:
+    on_demand, shared = items
+    if place is Place.SHARED:
+        return shared
+    return _OF_CLUSTERS.get(on_demand, on_demand) if place is Place.CLUSTER else on_demand
+
+
+_BY_NAME = {squeezed(name): items for names, items in _ITEMS.items() for name in names.split()}

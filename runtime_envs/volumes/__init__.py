@@ -1,0 +1,1 @@
+"""Data that lies outside: volumes by name, and how they are mounted into runs."""
