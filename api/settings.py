@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     fetch_allow: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words), AfterValidator(_hosts)] = Field(
         default=(),
         description="Hosts and networks that volumes may lie on and jobs may fetch from although their addresses are "
-        "loopback or link-local, as `host` or `10.0.0.0/8`, blanks between them.",
+        "loopback, link-local or IPv6 unique-local, as `host` or `10.0.0.0/8`, blanks between them.",
     )
     local_volume_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_words), AfterValidator(_roots)] = Field(
         default=(),
@@ -182,7 +182,7 @@ class Settings(BaseSettings):
     max_cos_package_bytes: int = Field(
         default=2 * 2**30,
         ge=2**20,
-        description="Bytes a package from object storage (COS or S3) may have; every node reads it into memory whole.",
+        description="Bytes a package from object storage (COS or S3) may have.",
     )
     ray_default_target: Annotated[str | None, AfterValidator(_ray_target)] = Field(
         default=None,

@@ -122,7 +122,7 @@ async def users_of_volume(session: AsyncSession, name: str) -> list[str]:
     current = select(JobRow.name, JobRevisionRow.spec).join(JobRevisionRow, _CURRENT)
     running = select(RunRow.job_name, JobRevisionRow.spec).join(JobRevisionRow, pinned)
     found = [
-        *await session.execute(current.where(JobRow.deleted_at.is_(None), may_name_it)),
+        *await session.execute(current.where(JobRow.deleted_at.is_(None), JobRow.origin == Origin.API, may_name_it)),
         *await session.execute(running.where(IS_UNSETTLED, may_name_it)),
     ]
     return sorted({job for job, spec in found if any(mount["volume"] == name for mount in spec["mounts"])})

@@ -68,7 +68,8 @@ class Leases:
     async def _renew(self, attempt_ids: Sequence[str]) -> Mapping[str, int]:
         """Terms of those that may go on. Locked in the order in which everybody locks."""
         statement = (
-            select(AttemptRow.id, AttemptRow.lease_ttl_s, AttemptRow.state, AttemptRow.epoch, AttemptRow.lost_since)
+            select(AttemptRow.id, AttemptRow.lease_ttl_s, AttemptRow.state, AttemptRow.epoch)
+            .add_columns(AttemptRow.lease_until, AttemptRow.lost_since)
             .add_columns(RunRow.epoch.label("latest_epoch"), RunRow.stop_code)
             .join(RunRow, RunRow.id == AttemptRow.run_id)
             .where(AttemptRow.id.in_(attempt_ids), AttemptRow.lease_ttl_s.is_not(None))
@@ -85,7 +86,7 @@ class Leases:
                     epoch=row.epoch,
                     latest_epoch=row.latest_epoch,
                     is_stopping=row.stop_code is not None,
-                    is_lost=row.lost_since is not None,
+                    has_grace=row.lease_until is not None and row.lost_since is None,
                 )
             }
             now = self._clock.now()

@@ -44,7 +44,7 @@ class NodeNeeds:
     async def mount_credentials(self, attempt_id: str, bearer: str) -> Mapping[str, BucketKeys]:
         """By volume, of those that the attempt mounts and that have any."""
         attempt = await self._known(attempt_id, bearer)
-        carrier = self._packages.carrier(attempt.view)
+        carrier = self._packages.carrier(attempt)
         mounts = all_mounts(attempt.spec.mounts, carrier) if carrier.site.has_plugin else []
         volumes = await self._packages.volumes.named({mount.volume for mount in mounts})
         return {name: await self._keys(volume) for name, volume in volumes.items() if volume.credential}

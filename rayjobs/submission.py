@@ -21,7 +21,7 @@ from rayjobs.gateway.base import Delivery, Submission
 from rayjobs.leases import Callback
 from rayjobs.model.job import JobSpec
 from rayjobs.model.run import End, EndClass, EndCode
-from rayjobs.snapshot import AttemptSnapshot, AttemptView
+from rayjobs.snapshot import AttemptSnapshot
 from runtime_envs.check import IMAGE_URI
 from runtime_envs.model import Package
 from runtime_envs.packages.base import one_chunk
@@ -49,14 +49,15 @@ class Packages:
     own_url: str | None = None
     """For clusters on this machine, which are all that Muster makes."""
 
-    def carrier(self, view: AttemptView) -> Carrier:
-        cluster = view.cluster
+    def carrier(self, attempt: AttemptSnapshot) -> Carrier:
+        view, cluster = attempt.view, attempt.view.cluster
         site = site_of(cluster.kind, cluster.mounts) if cluster else Site(has_plugin=False)
+        in_image = IMAGE_URI in attempt.spec.runtime_env  # beside which Ray takes no plugin's key
         return Carrier(
             cluster=view.cluster_name,
             site=site,
             callback=self.own_url or (self.callback.url if self.callback else None),
-            for_all=cluster.mounts if cluster and site.has_plugin else (),
+            for_all=cluster.mounts if cluster and site.has_plugin and not in_image else (),
         )
 
 
@@ -81,7 +82,7 @@ async def prepare(attempt: AttemptSnapshot, packages: Packages) -> tuple[Submiss
 async def _environment(attempt: AttemptSnapshot, packages: Packages) -> tuple[dict[str, Any], list[Delivery]]:
     """The user's own runtime_env, his package and his volumes in it, and what is to be delivered for that."""
     view, spec = attempt.view, attempt.spec
-    carrier = packages.carrier(view)
+    carrier = packages.carrier(attempt)
     mounts = await _mounts(attempt, packages.volumes, carrier)
     deliveries = [await _ray_upload(name, attempt.owner, packages.ray_uploads) for name in _ray_uploads(spec)]
     env = {**spec.runtime_env, **mounts.keys}

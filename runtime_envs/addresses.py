@@ -6,12 +6,19 @@ Names are not resolved: they may mean something else tomorrow.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Self
 
 HOST = r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 HOST_NAME = re.compile(rf"(?=.{{1,253}}$){HOST}")
 """Of IPv4 addresses too."""
+
+_LOOPBACK_NAME = re.compile(r"(.*\.)?local(host|domain)|ip6-(localhost|loopback)")
+_METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.tencentyun.com"})
+_UNIQUE_LOCAL = IPv6Network("fc00::/7")
+"""Where clouds keep their metadata in IPv6: fd00:ec2::254."""
+_IPV4_AT_THE_END = (IPv6Network("::/96"), IPv6Network("64:ff9b::/96"))
+"""Of IPv4-compatible addresses and NAT64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +50,26 @@ def may_fetch_from(host: str, allowed: AllowedHosts | None = None) -> bool:
     try:
         address = ip_address(name)
     except ValueError:
-        return not _looks_like_number(name) and not re.search(r"(^|\.)localhost$", name)
-    address = getattr(address, "ipv4_mapped", None) or address
-    if any(address in network for network in allowed.networks):
+        return not (_looks_like_number(name) or _LOOPBACK_NAME.fullmatch(name) or name in _METADATA_NAMES)
+    meant = [address, *_ipv4_within(address)]
+    if any(one in network for one in meant for network in allowed.networks):
         return True
-    return not (address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast)
+    return not any(_is_near(one) for one in meant)
+
+
+def _ipv4_within(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """Which IPv4 address a gateway or the system may send it to."""
+    if isinstance(address, IPv4Address):
+        return []
+    if any(address in network for network in _IPV4_AT_THE_END):
+        return [IPv4Address(int(address) & 0xFFFF_FFFF)]
+    return [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
+
+
+def _is_near(address: IPv4Address | IPv6Address) -> bool:
+    if address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast:
+        return True
+    return address in _UNIQUE_LOCAL
 
 
 def _looks_like_number(name: str) -> bool:

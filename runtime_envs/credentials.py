@@ -135,15 +135,16 @@ class Credentials:
 
     async def delete(self, session: AsyncSession, actor: Actor, ref: str) -> None:
         actor.need(Role.OPERATOR)
-        row = await _find(session, ref)
+        row = await _find(session, ref, lock=True)
         if users := await self._users(session, row.name):
             raise Conflict("CREDENTIAL_IN_USE", credential=row.name, users=users)
         await session.delete(row)
         audit(session, "delete", ("credential", row.name), at=self._clock.now(), actor=actor.user)
 
     async def exists(self, session: AsyncSession, name: str, kind: CredentialType = CredentialType.RAY_TOKEN) -> bool:
-        same = (CredentialRow.name == name, CredentialRow.type == kind)
-        return await session.scalar(select(CredentialRow.id).where(*same)) is not None
+        """One that is there is not deleted before this unit of work is over."""
+        statement = select(CredentialRow.id).where(CredentialRow.name == name, CredentialRow.type == kind)
+        return await session.scalar(statement.with_for_update(read=True)) is not None
 
     async def secret(self, name: str) -> str | None:
         """The token of a `ray_token` credential; None when there is none of this name."""
@@ -168,17 +169,21 @@ class Credentials:
 
 
 def _check_data(kind: CredentialType, data: Mapping[str, str]) -> None:
-    """Blanks around a secret are never meant, and make some SDKs fail much later."""
+    """Blanks around a secret are never meant, and make some SDKs fail much later; so does what no header carries."""
     wanted, optional = _FIELDS[kind], _OPTIONAL.get(kind, frozenset())
     is_complete = wanted <= data.keys() <= wanted | optional
-    if not is_complete or not all(value and value.strip() == value for value in data.values()):
+    is_plain = all(value.isprintable() for value in data.values()) and (
+        kind is not CredentialType.RAY_TOKEN or all("!" <= letter <= "~" for letter in "".join(data.values()))
+    )
+    if not is_complete or not is_plain or not all(value and value.strip() == value for value in data.values()):
         fields = sorted(wanted) + [f"{name} (optional)" for name in sorted(optional)]
         raise InvalidInput("CREDENTIAL_DATA_INVALID", pointer="/data", type=kind, fields=fields)
 
 
-async def _find(session: AsyncSession, ref: str) -> CredentialRow:
+async def _find(session: AsyncSession, ref: str, *, lock: bool = False) -> CredentialRow:
+    """`lock` waits for those who are about to refer to it, and has others wait."""
     statement = select(CredentialRow).where((CredentialRow.id == ref) | (CredentialRow.name == ref))
-    row = (await session.scalars(statement)).one_or_none()
+    row = (await session.scalars(statement.with_for_update() if lock else statement)).one_or_none()
     if row is None:
         raise NotFound("NOT_FOUND", kind="credential", ref=ref)
     return row

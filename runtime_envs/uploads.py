@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from kernel.actor import Actor, Role
 from kernel.clock import Clock
 from kernel.db import Database
-from kernel.errors import Conflict, InvalidInput, TooLarge, Unavailable
+from kernel.errors import Conflict, InvalidInput, NotFound, TooLarge, Unavailable
 from kernel.ids import new_id
 from kernel.paging import Page, PageRequest
 from runtime_envs import store
@@ -106,31 +106,54 @@ class Uploads:
             parts=(*upload.parts, key),
             expires_at=self._clock.now() + KEEP,
         )
+        if longer.left_bytes:
+            return await self._save(longer, key)
         try:
-            if longer.left_bytes:
-                return await self._save(longer)
             await _no_more(body, upload)
-            return await self._finish(longer, actor)
+            package = await self._check(longer, actor)
         except BaseException:
             await self._blobs.delete(key)
             raise
+        if package is None:
+            await self._blobs.delete(key)
+            return await self._by_another(longer, actor)
+        done = await self._save(replace(longer, parts=(), package=package), key)
+        await self._discard(longer.parts)
+        return done
 
-    async def _finish(self, upload: Upload, actor: Actor) -> Upload:
-        """It is checked as if it had come in one piece. What can never be a package is gone."""
+    async def _check(self, upload: Upload, actor: Actor) -> str | None:
+        """As if it had come in one piece: the package it is, None when a part is not there.
+
+        What can never be a package is gone.
+        """
         incoming = self._packages.uploaded(_joined(self._blobs, upload.parts), upload.file_name, upload.sha256)
         try:
             package, _ = await self._packages.take(incoming, actor)
         except (InvalidInput, TooLarge):
             await self._drop(upload)
             raise
-        done = await self._save(replace(upload, parts=(), package=package.id))
-        await self._discard(upload.parts)
-        return done
+        except NotFound as error:
+            if error.code != "BLOB_NOT_FOUND":
+                raise
+            return None
+        return package.id
 
-    async def _save(self, upload: Upload) -> Upload:
+    async def _by_another(self, upload: Upload, actor: Actor) -> Upload:
+        """Who completes an upload deletes its parts; otherwise what is missing stays missing."""
+        found = await self.get(upload.id, actor)
+        if found.package is not None:
+            return found
+        if found.version != upload.version:
+            raise _elsewhere(upload)
+        await self._drop(upload)
+        raise NotFound("UPLOAD_PART_LOST", upload=upload.id)
+
+    async def _save(self, upload: Upload, key: str) -> Upload:
+        """The blob `key` stays when this raises: the row may name it all the same."""
         async with self._database.write() as session:
             is_saved = await store.save_upload(session, upload)
         if not is_saved:  # another connection was faster: what it sent counts
+            await self._blobs.delete(key)
             raise _elsewhere(upload)
         return replace(upload, version=upload.version + 1)
 

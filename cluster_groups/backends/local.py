@@ -232,7 +232,8 @@ def _is_out_of_the_way(node: LocalNode) -> bool:
         processes.signal_node(node.pid, str(node.folder), signal.SIGTERM)
         return False
     processes.forget(node.pid)
-    unmount_below(node.own_folder)
+    if node.folder:  # else this is its first start
+        unmount_below(node.own_folder)
     return True
 
 

@@ -15,7 +15,7 @@ from cluster_groups.model.cluster import HEAD_GROUP, ClusterSpec, NodeSpec
 from cluster_groups.node_table import ACCELERATOR_LABEL, ACCELERATOR_RESOURCE, GROUP_LABEL
 from runtime_envs.advanced.catalogue import Scope
 from runtime_envs.advanced.check import read
-from runtime_envs.node_plugin.terms import MOUNTS_KEY, NODE_ROOT
+from runtime_envs.node_plugin.terms import MOUNT_TIMEOUT, MOUNT_TIMEOUT_S, MOUNTS_KEY, NODE_ROOT
 
 STOP_GRACE_S = 5.0
 """How long what runs on a node has after SIGTERM."""
@@ -50,6 +50,7 @@ class LocalSettings:
     passed: tuple[str, ...] = _PASSED
     dashboard_ports: range = range(20000, 25000)  # below the range the kernel hands out by itself
     object_store_bytes: int = 100_000_000
+    mount_timeout_s: float = MOUNT_TIMEOUT_S
     temp_root: Path = Path("/tmp")  # noqa: S108 - holds private folders only; socket paths must stay below 108 bytes
     python: str = sys.executable
 
@@ -95,7 +96,8 @@ def node_environment(settings: LocalSettings, token_path: str, node: LocalNode) 
         if any(fnmatchcase(name, pattern) for pattern in settings.passed)
     }
     path = f"{Path(settings.python).parent}:{passed.get('PATH', '/usr/bin:/bin')}"  # `python` in an entrypoint has Ray
-    return {**passed, "PATH": path, **_RAY_ENVIRONMENT, TOKEN_PATH: token_path, NODE_ROOT: node.own_folder}
+    plugin = {NODE_ROOT: node.own_folder, MOUNT_TIMEOUT: str(settings.mount_timeout_s)}
+    return {**passed, "PATH": path, **_RAY_ENVIRONMENT, TOKEN_PATH: token_path, **plugin}
 
 
 def _flags(spec: ClusterSpec) -> list[str]:

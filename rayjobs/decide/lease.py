@@ -34,10 +34,10 @@ def lease_ttl_of(
     return ttl_s if may_move and can_call_back else None
 
 
-def may_renew(*, state: AttemptState, epoch: int, latest_epoch: int, is_stopping: bool, is_lost: bool) -> bool:
+def may_renew(*, state: AttemptState, epoch: int, latest_epoch: int, is_stopping: bool, has_grace: bool) -> bool:
     """Whether an attempt that has a lease is still the one its run is to go on as.
 
-    One that is to stop goes on until it has stopped, as no other begins before; but where its cluster cannot be told,
-    this is how its runner hears of it.
+    One that is to stop has its grace, as no other begins before it has stopped; not so one that has not begun, nor
+    one whose cluster cannot be told: then this is how its runner hears of it.
     """
-    return state in RENEWABLE and epoch == latest_epoch and not (is_stopping and is_lost)
+    return state in RENEWABLE and epoch == latest_epoch and (has_grace or not is_stopping)

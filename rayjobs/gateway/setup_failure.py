@@ -12,6 +12,8 @@ from rayjobs.model.run import End, EndClass, EndCode
 MAX_MESSAGE = 2000
 _MAX_LINES = 16
 _READ_CHARACTERS = 20_000
+_LINE_CHARACTERS = 500
+"""Whoever writes a `setup.py` writes here: what is read is bounded, and no pattern tries a part of a line twice."""
 
 _OURS = "SetupError: muster: "
 """What the words of our own plugin on the nodes begin with (`runtime_envs.node_plugin`)."""
@@ -26,11 +28,10 @@ _LATE = re.compile(r"within the timeout of|\bTimeoutError\s*$")
 _WANTED = re.compile(r"satisfies the requirement (\S+)")
 _FETCHED = re.compile(r"Failed to fetch: \S+/([^/\s]+)/?\s")
 _CONFLICT = re.compile(r"conflicting dependencies")
-_PARTIES = re.compile(r"^\s+(?:The user requested (\S+)|(\S+) \S+ depends on )", re.MULTILINE)
+_PARTIES = re.compile(r"^[ \t]+(?:The user requested (\S+)|(\S+) \S+ depends on )", re.MULTILINE)
 _BUILD = re.compile(r"subprocess-exited-with-error|Failed building wheel for")
-_WORK = re.compile(
-    r"^\s{0,8}(?:Collecting ([^\s(]+)|Processing \S*?([^/\s]+?)(?:\.tar\.\w+|\.zip|-py\S+\.whl)\s)", re.MULTILINE
-)
+_WORK = re.compile(r"^[ \t]{0,8}(?:Collecting ([^\s(]+)|Processing (\S+)\s)", re.MULTILINE)
+_AFTER_THE_NAME = re.compile(r"\.tar\.|\.zip$|-py")
 
 _ONE: tuple[tuple[EndCode, str], ...] = (
     (EndCode.DEPENDENCY_NOT_INSTALLABLE, r"Failed to (?:download and )?build `([^`]+)`"),
@@ -43,7 +44,7 @@ _ONE: tuple[tuple[EndCode, str], ...] = (
     (EndCode.DEPENDENCY_NOT_FOUND, r"Because there (?:is|are) no versions? of (\S+)"),
     (EndCode.DEPENDENCY_NOT_FOUND, r"(?:PackagesNotFoundError|ResolvePackageNotFound):[^-]*\s- (\S+)"),
     (EndCode.DEPENDENCY_NOT_FOUND, r"nothing provides requested (\S+)"),
-    (EndCode.DEPENDENCY_CONFLICT, r"(?m)^\s*(\S+) \S+ (?:requires \S+, which is not|has requirement )"),
+    (EndCode.DEPENDENCY_CONFLICT, r"(?m)^[ \t]*(\S+) \S+ (?:requires \S+, which is not|has requirement )"),
     (EndCode.DEPENDENCY_CONFLICT, r"you require (\S+ and [^\s,]+)"),
 )
 """What names its package in one place; the more particular first."""
@@ -56,7 +57,8 @@ def judge_setup(message: str) -> End:
     if _OURS in message:
         words = message.rpartition(_OURS)[2].partition("\n\n")[0].strip()[:MAX_MESSAGE]
         return End(end_class=EndClass.ENVIRONMENT, code=EndCode.NODE_NOT_PREPARED, params={"message": words})
-    traceback, *printed = _OUTPUT.split(message[-_READ_CHARACTERS:])
+    lines = (line[:_LINE_CHARACTERS] for line in message[-_READ_CHARACTERS:].splitlines())
+    traceback, *printed = _OUTPUT.split("\n".join(lines))
     output = printed[-1] if printed else traceback
     told = {"message": _telling(output) if printed else _raised(output)}
     code, package = next((found for judge in _JUDGES if (found := judge(output))), (EndCode.RUNTIME_ENV_FAILED, None))
@@ -88,8 +90,13 @@ def _build(output: str) -> Finding | None:
     broken = _BUILD.search(output)
     if not broken:
         return None
-    at = [collected or file for collected, file in _WORK.findall(output[: broken.start()])]
+    at = [collected or _name_of(file) for collected, file in _WORK.findall(output[: broken.start()])]
     return (EndCode.DEPENDENCY_NOT_INSTALLABLE, at[-1]) if at else None
+
+
+def _name_of(file: str) -> str:
+    """Of an archive or a wheel, with its version."""
+    return _AFTER_THE_NAME.split(file.rpartition("/")[2])[0]
 
 
 def _named(output: str) -> Finding | None:

@@ -104,11 +104,19 @@ def folder(text: str) -> str:
 
 def _members(text: str, code: str, is_fine: Callable[[str, object], bool]) -> dict[str, Any]:
     try:
-        members = json.loads(text)
+        members = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise _no(code) from error
     if not isinstance(members, dict) or not all(is_fine(name, value) for name, value in members.items()):
         raise _no(code)
+    return members
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON takes the last value of a name that is there twice, and ignores the others."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a name twice")
     return members
 
 

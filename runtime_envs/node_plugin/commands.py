@@ -10,7 +10,7 @@ _SAFE = re.compile(r"[A-Za-z0-9_./=:-]*")
 """Of what goes into an option list, where a comma would begin another option."""
 
 _NFS_OPTIONS = "vers=4.0,noresvport"
-_FSID_OPTIONS = "vers=3,nolock,proto=tcp,noresvport"
+_NFS3_OPTIONS = "vers=3,nolock,proto=tcp,noresvport"
 _ANSWER = re.compile(r"<Code>([^<]*)</Code>(?:<Message>([^<]*)</Message>)?")
 """Of S3 and COS."""
 _STALE_AFTER_S = 5
@@ -57,16 +57,14 @@ def client_says(log: bytes) -> str:
 
 
 def server_command(mount: Mount, target: str) -> list[str]:
-    source, path = mount.source, inner_path(mount)
+    source = mount.source
     options, host = _NFS_OPTIONS, source.get("server") or source["host"]
     if mount.type == "cfs" and source.get("vers") == "3":
-        options = "vers=3,nolock,proto=tcp,noresvport"
-    if mount.type == "cfs" and source.get("fsid"):
-        options, path = _FSID_OPTIONS, f"{source['fsid']}/{path}".rstrip("/")
+        options = _NFS3_OPTIONS
     if mount.read_only:
         options += ",ro"
     address = f"[{host}]" if ":" in host else host
-    return ["mount", "-t", "nfs", "-o", options, f"{address}:/{path}", target]
+    return ["mount", "-t", "nfs", "-o", options, f"{address}:/{inner_path(mount)}", target]
 
 
 def passwd_file(own: str) -> str:

@@ -13,11 +13,8 @@ from contextlib import contextmanager, suppress
 from . import system
 from .ask import credentials_of
 from .commands import BUCKETS, SERVERS, bucket_command, client_says, passwd_file, passwd_line, server_command
-from .terms import Credential, Mount, Origin, SetupError, node_root
+from .terms import MOUNT_TIMEOUT, MOUNT_TIMEOUT_S, Credential, Mount, Origin, SetupError, node_root
 
-MOUNT_TIMEOUT = "MUSTER_MOUNT_TIMEOUT_S"
-"""Variable of a node: how long one volume may take to answer. Ray tries thrice."""
-_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 0.05
 _SETTLED_AFTER_S = 0.3
 """A FUSE client that dislikes its bucket answers for a moment before it ends."""
@@ -39,7 +36,7 @@ class Mounter:
         """FUSE clients by mount point."""
         self._leaving: list[subprocess.Popen[bytes]] = []
         """Those whose mount was still in use: they end with the last user, when all that he wrote is stored."""
-        self._timeout_s = float(os.environ.get(MOUNT_TIMEOUT) or _TIMEOUT_S)
+        self._timeout_s = float(os.environ.get(MOUNT_TIMEOUT, MOUNT_TIMEOUT_S))
 
     def mount_all(self, origin: Origin, mounts: list[Mount]) -> None:
         """Those that are there already stay. Raises SetupError."""

@@ -18,7 +18,7 @@ from ray._private.runtime_env.plugin import RuntimeEnvPlugin
 from ray._private.runtime_env.working_dir import set_pythonpath_in_context
 
 from .mounting import Mounter, mounts_folder
-from .packages import fetch, package_folder, remove
+from .packages import fetch, is_held, package_folder, remove
 from .terms import MOUNTS_KEY, PACKAGE_KEY, SetupError, node_root, read_mounts, read_package
 
 _THREADS = 8
@@ -105,6 +105,7 @@ class PackagePlugin(RuntimeEnvPlugin):
     def __init__(self) -> None:
         self._steps = _InTurn()
         self._sizes: dict[str, int] = {}
+        """Of those that lie here, which are those that Ray's cache counts."""
 
     def get_uris(self, runtime_env: Mapping[str, Any]) -> list[str]:
         try:
@@ -120,8 +121,10 @@ class PackagePlugin(RuntimeEnvPlugin):
         sha256 = package.sha256
 
         def fetch_once() -> int:
-            if sha256 not in self._sizes:
-                self._sizes[sha256] = fetch(origin, package, logger)
+            """What is new by it: Ray adds the answers up."""
+            if sha256 in self._sizes:
+                return 0
+            self._sizes[sha256] = fetch(origin, package, logger)
             return self._sizes[sha256]
 
         return float(await asyncio.shield(self._steps.add(sha256, fetch_once)))
@@ -138,11 +141,12 @@ class PackagePlugin(RuntimeEnvPlugin):
     def delete_uri(self, uri: str, logger: logging.Logger) -> float:
         del logger
         sha256 = uri.rpartition("/")[2]
-        size_bytes = self._sizes.get(sha256, 0)
+        if is_held(sha256):
+            return 0  # it stays, for the next who needs it
 
         def forget() -> None:
-            if self._sizes.pop(sha256, None) is not None:
-                remove(sha256)
+            if sha256 in self._sizes and remove(sha256):
+                del self._sizes[sha256]
 
         self._steps.add(sha256, forget)
-        return size_bytes
+        return self._sizes.get(sha256, 0)

@@ -17,6 +17,9 @@ MOUNTS_KEY, PACKAGE_KEY = "muster_mounts", "muster_package"
 
 NODE_ROOT = "MUSTER_NODE_ROOT"
 """Variable of a node: the private folder below which everything lies that is mounted or unpacked there."""
+MOUNT_TIMEOUT = "MUSTER_NODE_MOUNT_TIMEOUT_S"
+"""Variable of a node: how long one volume may take to answer. Ray tries thrice."""
+MOUNT_TIMEOUT_S = 30.0
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"  # noqa: S105 - the name of a variable
 
 _ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,100}")

@@ -63,7 +63,7 @@ def _one_of(*words: str, default: str) -> _Attribute:
 
 _PATH_SHAPE = "/folder/name, of A-Z a-z 0-9 _ . = , : -"
 _SOURCE_PATH = re.compile(r"/|(/[A-Za-z0-9_.=,:-]+)+")
-_MOUNT_PATH = re.compile(r"(/[\w.=,+@-]+)+")
+_MOUNT_PATH = re.compile(r"(/[\w.=,+@-]{1,255})+")
 _SUB_PATH = re.compile(r"[\w.=,:+@ -]+(/[\w.=,:+@ -]+)*")
 
 _PATH = _Attribute(pattern=_SOURCE_PATH, shape=_PATH_SHAPE, default="/")

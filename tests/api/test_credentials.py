@@ -51,6 +51,7 @@ async def test_other_secrets_under_the_same_name(client: httpx.AsyncClient, serv
         ({"data": {"secret_id": "i"}}, "CREDENTIAL_DATA_INVALID"),
         ({"data": DATA["s3"]}, "CREDENTIAL_DATA_INVALID"),
         ({"data": {"secret_id": "i", "secret_key": " k"}}, "CREDENTIAL_DATA_INVALID"),
+        ({"data": {"secret_id": "i", "secret_key": "k\tk"}}, "CREDENTIAL_DATA_INVALID"),
         ({"data": {"secret_id": "i", "secret_key": 7}}, "INVALID_TYPE"),
         ({"data": DATA["cos"], "type": "cos"}, "UNKNOWN_FIELD"),
         ({}, "FIELD_REQUIRED"),
@@ -73,3 +74,9 @@ async def test_who_may(client: httpx.AsyncClient, sign_in: SignIn) -> None:
     assert (await submitter.delete("/credentials/store")).status_code == 403
     assert (await client.patch("/credentials/none", json={"data": DATA["cos"]})).status_code == 404
     assert (await client.delete("/credentials/store")).status_code == 204
+
+
+@pytest.mark.parametrize("token", ["to ken", "tok\u00e9n", "t\tk"])
+async def test_a_token_that_no_header_carries(client: httpx.AsyncClient, token: str) -> None:
+    answer = await client.post("/credentials", json={"name": "t", "type": "ray_token", "data": {"token": token}})
+    assert (answer.status_code, answer.json()["code"]) == (422, "CREDENTIAL_DATA_INVALID")

@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from api.settings import Settings
 from api.wiring import Services, prepare, wire
+from rayjobs.decide.lease import RENEWABLE
 from rayjobs.model.run import AttemptState, RunState, submission_id
 from rayjobs.tables import AttemptRow, RunRow
 from tests.api.conftest import ADMIN_SECRET
@@ -122,7 +123,7 @@ class TestRenewal:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("state", sorted(set(AttemptState) - {"POSTING", "PENDING", "PLACING", "RUNNING"}))
+    @pytest.mark.parametrize("state", sorted(set(AttemptState) - RENEWABLE))
     async def test_in_a_state(self, runner: Runner, state: AttemptState) -> None:
         await runner.ask()
         before = (await runner.row()).lease_until
@@ -140,8 +141,15 @@ class TestRefused:
         await runner.change_run(epoch=2)
         assert (await runner.ask()).status_code == 409
 
-    async def test_once_its_stop_was_asked_for(self, runner: Runner) -> None:
+    async def test_once_its_stop_was_asked_for_before_it_began(self, runner: Runner) -> None:
         await runner.change_run(stop_code="BY_USER", state=RunState.STOPPING)
+        assert (await runner.ask()).status_code == 409
+
+    async def test_what_has_begun_has_its_grace_as_long_as_its_cluster_is_told(self, runner: Runner) -> None:
+        await runner.ask()
+        await runner.change_run(stop_code="BY_USER", state=RunState.STOPPING)
+        assert (await runner.ask()).status_code == 200
+        await runner.change(lost_since=NOW)
         assert (await runner.ask()).status_code == 409
 
     async def test_without_a_term(self, runner: Runner) -> None:

@@ -3,21 +3,27 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.app import create_app
 from api.cleaning import Cleaning
 from api.settings import Settings
 from api.wiring import Services, prepare, wire
-from kernel.actor import Role
+from kernel.actor import Actor, Role
+from kernel.db import Database
 from rayjobs.retention import Keep
+from runtime_envs.model import Incoming, Package
+from runtime_envs.packages.base import one_chunk
 from runtime_envs.uploads import KEEP, UploadLimits, Uploads
 from tests.api.conftest import ADMIN_SECRET, SignIn
 from tests.api.test_packages import zip_of
@@ -25,6 +31,7 @@ from tests.api.tus import PIECE, TUS, announce, announcement, offset_of, send
 
 ZIP = zip_of(main="print(1)")
 HALF = len(ZIP) // 2
+LIMITS = UploadLimits(part_bytes=50, parts=8, at_once=3)
 
 
 class Clock:
@@ -44,12 +51,25 @@ def clock() -> Clock:
 async def services(database_url: str, tmp_path: Path, clock: Clock) -> AsyncIterator[Services]:
     """With small parts, so that a few bytes are several."""
     services = wire(Settings(state_dir=tmp_path, database_url=database_url, admin_token=ADMIN_SECRET), clock)
-    limits = UploadLimits(part_bytes=50, parts=8, at_once=3)
-    uploads = Uploads(services.database, services.blobs, clock, services.packages, limits)
+    uploads = Uploads(services.database, services.blobs, clock, services.packages, LIMITS)
     services = replace(services, uploads=uploads)
     await prepare(services)
     yield services
     await services.database.close()
+
+
+class LostAnswers:
+    """A database whose connection is lost after each commit, before it is told."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.read = database.read
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncSession]:
+        async with self._database.write() as session:
+            yield session
+        raise ConnectionResetError
 
 
 async def kept(services: Services) -> list[str]:
@@ -112,6 +132,58 @@ async def test_of_two_senders_at_once_one_wins(client: httpx.AsyncClient) -> Non
         await send(client, path, done, ZIP[done:])
     package = (await client.get(path)).json()["package"]
     assert (await client.get(f"/packages/{package}/content")).content == ZIP
+
+
+async def test_a_last_piece_sent_again_while_it_is_checked(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second check begins when the first has deleted the parts."""
+    take, both_came, one_is_done = services.packages.take, asyncio.Event(), asyncio.Event()
+    waits = [both_came, one_is_done]
+
+    async def take_later(incoming: Incoming, actor: Actor) -> tuple[Package, bool]:
+        wait = waits.pop(0)
+        if not waits:
+            both_came.set()
+        await wait.wait()
+        return await take(incoming, actor)
+
+    path = await announce(client, len(ZIP))
+    await send(client, path, 0, ZIP[:-9])
+    monkeypatch.setattr(services.packages, "take", take_later)
+    sending = [asyncio.create_task(send(client, path, len(ZIP) - 9, ZIP[-9:])) for _ in range(2)]
+    await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+    one_is_done.set()
+    answers = await asyncio.gather(*sending)
+    package = (await client.get(path)).json()["package"]
+    for answer in answers:
+        assert answer.status_code == 204, answer.text
+        assert answer.headers["content-location"].endswith(package)
+    assert await kept(services) == ["packages", "packages"]
+
+
+async def test_a_commit_whose_answer_is_lost(client: httpx.AsyncClient, services: Services, clock: Clock) -> None:
+    path = await announce(client, len(ZIP))
+    database: Any = LostAnswers(services.database)
+    uploads = Uploads(database, services.blobs, clock, services.packages, LIMITS)
+    owner = Actor(user=(await client.get("/uploads")).json()["items"][0]["created_by"], role=Role.SUBMITTER)
+    with pytest.raises(ConnectionResetError):
+        await uploads.append(path.split("/")[-1], 0, one_chunk(ZIP), owner)
+    done = await offset_of(client, path)
+    assert done == LIMITS.part_bytes
+    assert (await send(client, path, done, ZIP[done:])).headers["content-location"]
+
+
+async def test_a_part_that_is_lost(client: httpx.AsyncClient, services: Services) -> None:
+    path = await announce(client, len(ZIP))
+    await send(client, path, 0, ZIP[:HALF])
+    async for blob in services.blobs.find("uploads/"):
+        await services.blobs.delete(blob.key)
+        break
+    answer = await send(client, path, HALF, ZIP[HALF:])
+    assert (answer.status_code, answer.json()["code"]) == (404, "UPLOAD_PART_LOST")
+    assert (await client.get(path)).json()["code"] == "UPLOAD_NOT_FOUND"
+    assert await kept(services) == []
 
 
 async def test_what_is_refused_at_the_end_is_gone(client: httpx.AsyncClient, services: Services) -> None:

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cluster_groups.backends.local_command import LocalSettings
 from cluster_groups.model.cluster import Endpoint
 from rayjobs.gateway.setup_failure import judge_setup
 from rayjobs.model.run import EndCode
-from runtime_envs.node_plugin.mounting import MOUNT_TIMEOUT
 from runtime_envs.node_plugin.system import mounts_below
 from runtime_envs.node_plugin.terms import MOUNTS_KEY, PACKAGE_KEY, Mount, Origin, mounts_field
 from tests.builders.node_callback import NodeCallback, node_callback
@@ -66,14 +64,12 @@ async def cluster(
     tmp_path_factory: pytest.TempPathFactory, callback: NodeCallback
 ) -> AsyncIterator[tuple[Lab, Endpoint]]:
     """A head and a worker."""
-    os.environ[MOUNT_TIMEOUT] = str(TIMEOUT_S)
     async with local_lab(tmp_path_factory.mktemp("lab") / "clusters") as lab:
-        backend = lab.backend(passed=(*LocalSettings(environment={}).passed, MOUNT_TIMEOUT))
+        backend = lab.backend(mount_timeout_s=TIMEOUT_S)
         observed = await bring_up(backend, small_spec("clu_m", small_group()))
         assert observed.endpoint
         callback.token = observed.endpoint.token or ""
         yield lab, observed.endpoint
-    del os.environ[MOUNT_TIMEOUT]
 
 
 def mounting(callback: NodeCallback, attempt: str, *mounts: Mount) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from cluster_groups.model.cluster import ClusterKind, ClusterState
@@ -16,9 +17,10 @@ from kernel.errors import Conflict, InvalidInput, NotFound, Problem, ValidationF
 from kernel.paging import PageRequest
 from rayjobs import job_store, run_store
 from rayjobs.job_store import JobFilter
-from rayjobs.model.job import JobSpec, RunMode
+from rayjobs.model.job import JobSpec, Origin, RunMode
 from rayjobs.model.run import RunState
 from rayjobs.tables import RunRow
+from runtime_envs.credentials import Credentials, CredentialType, NewCredential
 from runtime_envs.volumes import store
 from runtime_envs.volumes.check import VolumeRules
 from runtime_envs.volumes.model import Mount, NewVolume, Volume, VolumeType
@@ -29,6 +31,9 @@ from tests.builders.job_world import OPS, TickingClock, World, make_world
 from tests.builders.targets import store_cluster, store_cluster_group
 
 DATA = NewVolume(name="data", type=VolumeType.NFS, source={"server": "nfs.example", "path": "/export"})
+BUCKET = NewVolume(
+    name="store", type=VolumeType.COS, source={"bucket": "a-1250000000", "region": "r"}, credential="key"
+)
 CLAIM = NewVolume(name="claim", type=VolumeType.PVC, source={"claim_name": "shared"})
 
 
@@ -114,6 +119,15 @@ class TestInUse:
         run_id = await world.run(saved.job)
         await world.edit("train", mounts=())
         assert await self.users(world, volumes) == ["train"]
+        async with world.database.write() as session:
+            (await run_store.get_run(session, run_id, lock=True)).state = RunState.SUCCEEDED
+        assert await self.users(world, volumes) == []
+
+    async def test_not_by_what_the_ray_endpoint_has_run(self, world: World, volumes: Volumes) -> None:
+        """Its hidden job stays as long as the run is shown."""
+        saved = await world.create(world.shared(mounts=(at("/mnt/muster/a"),)), origin=Origin.RAY_JOBS)
+        run_id = await world.run(saved.job)
+        assert await self.users(world, volumes) == [saved.job.id]
         async with world.database.write() as session:
             (await run_store.get_run(session, run_id, lock=True)).state = RunState.SUCCEEDED
         assert await self.users(world, volumes) == []
@@ -232,3 +246,33 @@ async def test_a_job_that_is_saved_while_its_volume_is_deleted(world: World, vol
     assert sum(isinstance(one, Exception) for one in done) == 1
     async with world.database.read() as session:
         assert bool(await store.named(session, ["data"])) is bool(await world.names(JobFilter()))
+
+
+async def test_a_volume_that_is_made_while_its_credential_is_deleted(database: Database) -> None:
+    """On SQLite writers queue anyway; on PostgreSQL the credential is held until the volume is there."""
+    credentials = Credentials(database, TickingClock(), [Fernet.generate_key()], store.of_credential)
+    volumes = Volumes(database, TickingClock(), credentials, VolumeRules(), job_store.users_of_volume)
+    secret = NewCredential(name="key", type=CredentialType.COS, data={"secret_id": "i", "secret_key": "k"})
+    async with database.write() as session:
+        await credentials.create(session, OPS, secret)
+    made, go_on = asyncio.Event(), asyncio.Event()
+
+    async def make() -> None:
+        async with database.write() as session:
+            await volumes.create(session, OPS, BUCKET)
+            made.set()
+            await go_on.wait()
+
+    async def remove() -> None:
+        async with database.write() as session:
+            await credentials.delete(session, OPS, "key")
+
+    making = asyncio.create_task(make())
+    await made.wait()
+    removing = asyncio.create_task(remove())
+    done, _ = await asyncio.wait([removing], timeout=0.3)
+    assert not done
+    go_on.set()
+    await making
+    with pytest.raises(Conflict, match="CREDENTIAL_IN_USE"):
+        await removing

@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from rayjobs.cargo import CannotSubmit, Carrier, carry_mounts, carry_package
+from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import EndClass, EndCode
+from rayjobs.snapshot import AttemptSnapshot
+from rayjobs.submission import Packages
 from runtime_envs.model import UPLOAD_SOURCE, Package
 from runtime_envs.node_plugin.terms import MOUNTS_KEY, PACKAGE_KEY, read_mounts, read_package
 from runtime_envs.volumes.available import Site
 from runtime_envs.volumes.model import Mount, Volume, VolumeType
+from tests.builders.runs import a_cluster, an_attempt
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 ATTEMPT = "run_1-a1"
@@ -91,6 +95,19 @@ class TestMounts:
         gone = Carrier(cluster="theirs", site=Site(has_plugin=False), callback=None)
         said = refusal(carry_mounts, ATTEMPT, [THERE], volumes(**{"big-data": None}), gone)
         assert said == (EndCode.MOUNT_IMPOSSIBLE, {"volume": "big-data", "cluster": "theirs"})
+
+
+class TestCarrier:
+    """Ray refuses a plugin's key beside an image."""
+
+    @pytest.mark.parametrize(("runtime_env", "for_all"), [({}, (THERE,)), ({"image_uri": "plain:1"}, ())])
+    def test_brings_the_clusters_volumes_to_who_can_take_them(
+        self, runtime_env: dict[str, Any], for_all: tuple[Mount, ...]
+    ) -> None:
+        view = an_attempt(cluster=a_cluster(mounts=(THERE,)))
+        spec = JobSpec(name="j", run_mode=RunMode.CLUSTER, runtime_env=runtime_env)
+        packages = Packages(own=None, ray_uploads=None, volumes=None)  # type: ignore[arg-type]  # none is asked for
+        assert packages.carrier(AttemptSnapshot(view=view, spec=spec, owner="ann")).for_all == for_all
 
 
 class TestPackage:

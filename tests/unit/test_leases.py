@@ -32,7 +32,7 @@ GOES_ON: dict[str, Any] = {
     "epoch": 2,
     "latest_epoch": 2,
     "is_stopping": False,
-    "is_lost": False,
+    "has_grace": False,
 }
 CALLBACK = Callback(url="http://muster:8266", key=b"key")
 ENDED_BY_LEASE = RayJob(status=RayStatus.FAILED, exit_code=EXIT_LEASE_LOST)
@@ -64,11 +64,11 @@ class TestWho:
         assert {state for state in AttemptState if may_renew(**GOES_ON | {"state": state})} == RENEWABLE
         assert {AttemptState.COLLECTING, AttemptState.RELEASING, AttemptState.ENDED}.isdisjoint(RENEWABLE)
 
-    @pytest.mark.parametrize("but", [{"is_stopping": True}, {"is_lost": True}], ids=str)
+    @pytest.mark.parametrize("but", [{"is_stopping": True, "has_grace": True}, {"has_grace": True}], ids=str)
     def test_may_renew_until_it_has_stopped(self, but: dict[str, Any]) -> None:
         assert may_renew(**GOES_ON | but)
 
-    @pytest.mark.parametrize("but", [{"latest_epoch": 3}, {"is_stopping": True, "is_lost": True}], ids=str)
+    @pytest.mark.parametrize("but", [{"latest_epoch": 3}, {"is_stopping": True}], ids=str)
     def test_may_not_renew(self, but: dict[str, Any]) -> None:
         assert not may_renew(**GOES_ON | but)
 

@@ -11,7 +11,7 @@ from cluster_groups.backends import local
 from cluster_groups.backends.local import THREADS, LocalBackend
 from cluster_groups.backends.local_command import LocalSettings
 from cluster_groups.backends.local_state import LocalCluster, LocalNode, StateFolder
-from cluster_groups.model.cluster import Phase
+from cluster_groups.model.cluster import ClusterSpec, NodeSpec, Phase
 from tests.fakes.backend import FakeProbe
 from tests.fakes.clock import FakeClock
 
@@ -57,3 +57,16 @@ async def test_folders_that_take_long_keep_nobody_waiting(backend: LocalBackend,
         removal.may_end.set()
         await asyncio.gather(*stopping)
         assert await backend.owned() == [other]
+
+
+async def test_only_a_former_start_may_have_left_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unmounted: list[str] = []
+    monkeypatch.setattr(local, "unmount_below", unmounted.append)
+    monkeypatch.setattr(local.processes, "spawn", lambda *_: None)
+    settings = LocalSettings(environment={}, temp_root=tmp_path)
+    backend = LocalBackend(tmp_path / "state", FakeProbe(FakeClock()), settings)
+    spec = ClusterSpec(id="clu_1", name="c", head=NodeSpec(), worker_groups=())
+    await backend.start(spec)
+    assert unmounted == []
+    await backend.start(spec)
+    assert [Path(folder).name for folder in unmounted] == ["0.own"]

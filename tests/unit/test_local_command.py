@@ -106,6 +106,10 @@ class TestEnvironment:
         assert given["RAY_RUNTIME_ENV_MUSTER_MOUNTS_CACHE_SIZE_GB"] == "0"
         assert given["MUSTER_NODE_ROOT"] == "/tmp/m/0.own"
 
+    def test_nodes_are_told_how_long_a_volume_may_take(self) -> None:
+        told = LocalSettings(environment={}, mount_timeout_s=3)
+        assert node_environment(told, "/tmp/m/token", NODE)["MUSTER_NODE_MOUNT_TIMEOUT_S"] == "3"
+
     @pytest.mark.parametrize("text", [repr(SETTINGS), repr(LocalSettings(environment={"KEY": "secret"}))])
     def test_settings_do_not_print_the_environment(self, text: str) -> None:
         assert "environment" not in text

@@ -127,7 +127,6 @@ class TestServerCommand:
             (a_mount("nfs", server="fd00::1", path="/"), "vers=4.0,noresvport", "[fd00::1]:/"),
             (a_mount("cfs", host="10.0.0.2", path="/a", read_only=True), "vers=4.0,noresvport,ro", "10.0.0.2:/a"),
             (a_mount("cfs", host="h", vers="3"), "vers=3,nolock,proto=tcp,noresvport", "h:/"),
-            (a_mount("cfs", host="h", fsid="ab12", path="/p"), "vers=3,nolock,proto=tcp,noresvport", "h:/ab12/p"),
         ],
     )
     def test_by_type(self, mount: Mount, options: str, what: str) -> None:

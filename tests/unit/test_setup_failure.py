@@ -5,6 +5,7 @@ conda; paths are shortened.
 """
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,23 @@ def test_a_gang_tells_the_same_as_a_plain_job() -> None:
     assert end is not None
     assert (end.code, end.params["package"]) == (EndCode.DEPENDENCY_NOT_FOUND, "nosuchpackage==1.0")
     assert (end.task_group, end.task) == ("g", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Processing " + "-py" * 6000 + "\nerror: subprocess-exited-with-error",
+        "conflicting dependencies" + "\n" * 20_000,
+        "\n" * 20_000,
+        "Failed to fetch: " + "a/" * 10_000,
+        "Because " * 2500,
+        "PackagesNotFoundError:" * 900,
+        "a." * 10_000 + "\n" + "_" * 20_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_whatever_a_setup_py_prints_is_read_at_once(text: str) -> None:
+    """A pattern that tries parts of a line again and again would take minutes, and all of the service with it."""
+    began = time.process_time()
+    judge_setup(f"Last 50 lines of stdout:\n{text}")
+    assert time.process_time() - began < 2
