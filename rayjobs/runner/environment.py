@@ -13,7 +13,7 @@ _JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 _RAYLET_ADDRESS = b"--node_ip_address="
 _OF_RAYS_WORKERS = ("RAY_JOB_ID", "RAY_RAYLET_PID", "PYTHONBREAKPOINT", "RAY_worker_niceness")
 """What Ray tells its own worker processes, among which we may be, and no other."""
-_OF_THE_NODE = ("RAY_RUNTIME_ENV_PLUGINS", "RAY_RUNTIME_ENV_MUSTER_MOUNTS_CACHE_SIZE_GB", "MUSTER_NODE_ROOT")
+_OF_THE_NODE = ("RAY_RUNTIME_ENV_PLUGINS", "RAY_RUNTIME_ENV_MUSTER_MOUNTS_CACHE_SIZE_GB")
 """With these a Ray that the user's code starts for itself would look for the plugins of ours."""
 _NICENESS = {"RAY_worker_niceness": "0"}
 _SETUP_TRIES = 3
@@ -59,8 +59,8 @@ def bootstrap_text(variables: Mapping[str, str], command: str) -> bytes:
 
 
 def process_environment(inherited: Mapping[str, str], home: str) -> dict[str, str]:
-    """The inherited environment without the runner, which lives in `home`, and without another job's variables."""
-    kept = {name: value for name, value in inherited.items() if not name.startswith("PAI_")}
+    """The inherited environment less the runner, which lives in `home`, another job's variables and our plugin's."""
+    kept = {name: value for name, value in inherited.items() if not name.startswith(("PAI_", "MUSTER_NODE_"))}
     for name in ("MUSTER_PREVIOUS_CLUSTER", *OWN_ENV_VARS, *_OF_RAYS_WORKERS, *_OF_THE_NODE):
         kept.pop(name, None)
     python_path = [folder for folder in kept.pop("PYTHONPATH", home).split(os.pathsep) if folder != home]

@@ -150,6 +150,7 @@ class TestProcessEnvironment:
         inherited = {
             "PAI_CONTAINER_LIST_7_7": "1.1.1.1",
             "MUSTER_PREVIOUS_CLUSTER": "x",
+            "MUSTER_NODE_MOUNT_TIMEOUT_S": "30",
             "MUSTER_MOUNT_DATA": "/d",
             "A": "1",
         }
