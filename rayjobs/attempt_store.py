@@ -14,7 +14,7 @@ from rayjobs.fleet import Fleet
 from rayjobs.job_json import spec_from_json
 from rayjobs.model.job import JobSpec, RunMode
 from rayjobs.model.run import AttemptState, EndCode, RunState
-from rayjobs.queue_store import COUNTED
+from rayjobs.queue_store import IS_STALE
 from rayjobs.snapshot import AttemptSnapshot, AttemptView
 from rayjobs.tables import IS_NOT_ENDED, AttemptRow, JobRevisionRow, LogRow, RunRow
 
@@ -77,8 +77,7 @@ async def _with_stale(session: AsyncSession, cluster_ids: Collection[str]) -> se
     """Of these clusters those with attempts that were given up as lost and are not confirmed over."""
     if not cluster_ids:
         return set()
-    stale = (IS_NOT_ENDED, AttemptRow.state.not_in(COUNTED), AttemptRow.lost_since.is_not(None))
-    statement = select(AttemptRow.cluster_id).where(AttemptRow.cluster_id.in_(cluster_ids), *stale)
+    statement = select(AttemptRow.cluster_id).where(AttemptRow.cluster_id.in_(cluster_ids), IS_STALE)
     return set(await session.scalars(statement))
 
 

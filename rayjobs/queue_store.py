@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row, Text, cast, select
+from sqlalchemy import Row, Text, and_, cast, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -46,8 +46,8 @@ _STARTING = frozenset({AttemptState.POSTING, AttemptState.PENDING})
 _WAITS = RunRow.state.in_(WAITING_STATES)
 _COUNTED = AttemptRow.state.in_(COUNTED)
 _COUNTS = (IS_NOT_ENDED, _COUNTED)
-_STALE = AttemptRow.lost_since.is_not(None)
-"""Of those that do not count: they are over as far as their runs go, and their clusters had not answered."""
+IS_STALE = and_(IS_NOT_ENDED, AttemptRow.state.not_in(COUNTED), AttemptRow.lost_since.is_not(None))
+"""Over as far as its run goes, and not confirmed over: its cluster had not answered."""
 _REMEMBERED = 1000
 
 
@@ -93,7 +93,7 @@ class QueueStore:
         versions: dict[str, int] = {}
         stale: Counter[str] = Counter()
         columns = (AttemptRow.id, AttemptRow.version, AttemptRow.cluster_id, AttemptRow.state)
-        for row in await session.execute(select(*columns).where(IS_NOT_ENDED, _COUNTED | _STALE)):
+        for row in await session.execute(select(*columns).where(and_(*_COUNTS) | IS_STALE)):
             if row.state in COUNTED:
                 versions[row.id] = row.version
             else:

@@ -169,11 +169,7 @@ class RunService:
             record(session, run_id, "CLUSTER_TAKEN_AWAY", at=self._clock.now(), actor=actor.user)
 
     async def _cluster(self, session: AsyncSession, name: str) -> ClusterRef | None:
-        """Asked once however many runs share the transaction."""
-        found: dict[str, ClusterRef | None] = session.info.setdefault("clusters_of_runs", {})
-        if name not in found:
-            found[name] = await self._find_cluster(session, name)
-        return found[name]
+        return await asked_once(session, ("cluster of a run", name), lambda: self._find_cluster(session, name))
 
     async def _write(self, session: AsyncSession, row: RunRow, **values: object) -> None:
         if not await guarded_update(session, RunRow, row.id, row.version, **values):
