@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, false, func, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel.db import guarded_update, insert_last
+from kernel.db import asked_once, guarded_update, insert_last
 from kernel.errors import Conflict, NotFound, StaleRevision
 from kernel.ids import looks_like_id
 from kernel.paging import Page, PageRequest, paginate
@@ -51,10 +51,7 @@ async def find(session: AsyncSession, ref: str, *, for_run: bool = False) -> Job
     """At its current revision. `for_run` keeps it as it is until the new run is stored."""
     if not for_run:
         return await _find(session, ref)
-    held: dict[str, Job] = session.info.setdefault("held_jobs", {})  # many runs of one job share a transaction
-    if ref not in held:
-        held[ref] = await _find(session, ref, held=True)
-    return held[ref]
+    return await asked_once(session, ("job held for runs", ref), lambda: _find(session, ref, held=True))
 
 
 async def load(session: AsyncSession, rows: Sequence[JobRow]) -> list[Job]:
